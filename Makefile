@@ -181,7 +181,7 @@ bench-agent: build root ## measure what agent and patcher cost a node with 500 p
 .PHONY: bench-fleet
 bench-fleet: ## simulate how clusters of a thousand nodes place pods, in each mode; TRACE=DIR, ARGS=--help
 	@$(GO) build -o $(BUILD)/bench/ ./bench/fleet
-	@$(BUILD)/bench/fleet $(BENCH) $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
+	@$(BUILD)/bench/fleet $(BENCH) --tables $(BUILD)/bench/fleet.md --figure $(BUILD)/bench/fleet.svg $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
 
 .PHONY: e2e-flood
 e2e-flood: image root ## measure how long pods take to start on a node full of pods with 64 asking containers

@@ -23,10 +23,10 @@ import (
 )
 
 type options struct {
-	build, commit, output, trace string
-	nodes, seeds                 int
-	load                         float64
-	life, length                 time.Duration
+	build, commit, output, trace, tables, figure string
+	nodes, seeds                                 int
+	load                                         float64
+	life, length                                 time.Duration
 }
 
 func main() {
@@ -35,6 +35,8 @@ func main() {
 	flag.StringVar(&o.commit, "commit", "", "what is measured, for the heading")
 	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
 	flag.StringVar(&o.trace, "trace", "", "directory with the lists of Alibaba's cluster-trace-gpu-v2023, for the paper's experiment")
+	flag.StringVar(&o.tables, "tables", "", "file for tables in Markdown")
+	flag.StringVar(&o.figure, "figure", "", "file for a figure of the paper's experiment, as SVG")
 	flag.IntVar(&o.nodes, "nodes", 300, "nodes, each with eight GPUs of 80 GiB")
 	flag.IntVar(&o.seeds, "seeds", 10, "fillings of the trace's cluster by each policy")
 	flag.Float64Var(&o.load, "load", 0.85, "what pods ask for on average, in parts of the cluster")
@@ -65,10 +67,12 @@ func run(o options) (err error) {
 	if err := lines.Write(heading); err != nil {
 		return err
 	}
+	var filled []filled
 	if o.trace != "" {
-		err = paper(o, lines)
+		filled, err = paper(o, lines)
 	}
-	return errors.Join(err, modesOf(o, lines))
+	simulated, errModes := modesOf(o, lines)
+	return errors.Join(err, errModes, document(o, filled, simulated))
 }
 
 // result is a line of a simulation.
@@ -87,7 +91,7 @@ type result struct {
 }
 
 // modesOf simulates each mode and policy.
-func modesOf(o options, lines *report.Lines) error {
+func modesOf(o options, lines *report.Lines) (results []result, err error) {
 	var broken []error
 	for _, kind := range builtIn {
 		all := scenarios(o, kind.sizes)
@@ -95,7 +99,7 @@ func modesOf(o options, lines *report.Lines) error {
 		errs := make([]error, len(all))
 		inParallel(len(all), func(i int) { outcomes[i], errs[i] = simulate(all[i]) })
 		if err := errors.Join(errs...); err != nil {
-			return err
+			return results, err
 		}
 		for i, out := range outcomes {
 			r := result{
@@ -103,12 +107,13 @@ func modesOf(o options, lines *report.Lines) error {
 				out.wait(0.5).Seconds(), out.wait(0.99).Seconds(), out.waiting, part(out.patches, out.binds),
 			}
 			if err := lines.Write(r); err != nil {
-				return err
+				return results, err
 			}
+			results = append(results, r)
 			broken = append(broken, r.broken())
 		}
 	}
-	return errors.Join(broken...)
+	return results, errors.Join(broken...)
 }
 
 // inParallel does n things, as many at a time as there are processors.
@@ -173,10 +178,10 @@ type filled struct {
 }
 
 // paper repeats the paper's experiment on all lists of a trace.
-func paper(o options, lines *report.Lines) error {
+func paper(o options, lines *report.Lines) (all []filled, err error) {
 	nodes, lists, err := readTrace(o.trace)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var broken []error
 	for _, l := range lists {
@@ -194,13 +199,14 @@ func paper(o options, lines *report.Lines) error {
 				r.Published = known[:]
 			}
 			if err := lines.Write(r); err != nil {
-				return err
+				return all, err
 			}
 			results[p.name] = r
+			all = append(all, r)
 		}
 		broken = append(broken, compare(results)...)
 	}
-	return errors.Join(broken...)
+	return all, errors.Join(broken...)
 }
 
 // compare checks the promises on one list: the simulator repeats the paper's results for the simple
