@@ -29,9 +29,12 @@ import (
 const FieldManager = "extended-resource-patcher"
 
 const (
-	// pollInterval bounds the delay until a new or missing report is noticed.
-	pollInterval = time.Second
-	patchTimeout = 5 * time.Second
+	// pollInterval bounds the delay until a missing report is noticed, and
+	// reportInterval the delay until a new one is: until the Node is updated, the
+	// scheduler binds pods by what the Node offered before.
+	pollInterval   = time.Second
+	reportInterval = 50 * time.Millisecond
+	patchTimeout   = 5 * time.Second
 	// stuckAfter is how long an iteration of the loop may take before the
 	// liveness probe fails.
 	stuckAfter = 30 * time.Second
@@ -108,19 +111,36 @@ func New(opts Options) (*Patcher, error) {
 // return: a patcher that is being replaced must not withdraw the resources.
 func (p *Patcher) Run(ctx context.Context) {
 	go p.reflector().RunWithContext(ctx)
-	poll := time.NewTicker(pollInterval)
+	poll, look := time.NewTicker(pollInterval), time.NewTicker(reportInterval)
 	defer poll.Stop()
+	defer look.Stop()
 	for {
 		var retry <-chan time.Time
 		if d := p.sync(ctx); d > 0 {
 			retry = time.After(d)
 		}
+		if !p.wait(ctx, poll.C, look.C, retry) {
+			return
+		}
+	}
+}
+
+// wait waits until there may be something to do. wait returns false if ctx ends first.
+func (p *Patcher) wait(ctx context.Context, poll, look, retry <-chan time.Time) bool {
+	for {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-p.node.changed:
-		case <-poll.C:
+			return true
+		case <-poll:
+			return true
 		case <-retry:
+			return true
+		case <-look:
+			if p.reports.changed() {
+				return true
+			}
 		}
 	}
 }

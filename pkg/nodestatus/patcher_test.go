@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -142,6 +143,26 @@ func TestPatcherAdvertisesRestoresAndIsIdle(t *testing.T) {
 	r.api.create()
 	r.await(full, promptly)
 	r.still(200 * time.Millisecond)
+}
+
+// TestPatcherNoticesReportsSoon checks that the Node is updated soon after each report: most within a
+// quarter of the interval at which the patcher looks for a missing one.
+func TestPatcherNoticesReportsSoon(t *testing.T) {
+	t.Parallel()
+	cfg := nativeOnly()
+	r := startRig(t, cfg, time.Minute)
+	r.api.create()
+	var took []time.Duration
+	for i := range 9 {
+		gpus := []gpu.GPU{testGPU("GPU-a", true), testGPU("GPU-b", true)}[:1+i%2]
+		begin := time.Now()
+		r.report(func(report *nodereport.Report) { report.GPUs = gpus })
+		r.await(worth(cfg, gpus...), polled)
+		took = append(took, time.Since(begin))
+	}
+	if slices.Sort(took); took[len(took)/2] > pollInterval/4 {
+		t.Errorf("the Node was updated after %v", took)
+	}
 }
 
 func TestPatcherWithdrawsByRemoving(t *testing.T) {

@@ -11,32 +11,33 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 )
 
-// reportReader follows node.json by polling. A stat per second costs less than an
-// inotify watch, which must be recreated whenever the directory is. A stale
+// reportReader follows node.json by polling. Twenty stats per second cost less than
+// an inotify watch, which must be recreated whenever the directory is. A stale
 // heartbeat has to be detected by time anyway.
 type reportReader struct {
 	path string
 	seen os.FileInfo
+	err  error // of the last reading
 	now  Observation
 }
 
-// observe reads the report if its file has changed. observe returns an error once
-// per change. The observation keeps the last good report, which becomes stale,
+// observe reads the report if the file has changed. observe returns the same error until the
+// file changes again. The observation keeps the last good report, which becomes stale,
 // unless a newer agent writes reports in an unknown format.
 func (r *reportReader) observe(now time.Time) (Observation, error) {
 	info, err := os.Stat(r.path)
 	if err != nil {
 		// A missing file is no error: the agent may not have started.
-		r.seen = nil
+		r.seen, r.err = nil, nil
 		if os.IsNotExist(err) {
 			return r.now, nil
 		}
 		return r.now, fmt.Errorf("look at the agent's report: %w", err)
 	}
 	if r.seen != nil && sameFile(r.seen, info) {
-		return r.now, nil
+		return r.now, r.err
 	}
-	r.seen = info
+	r.seen, r.err = info, nil
 	report, err := nodereport.Read(r.path)
 	newer := errors.Is(err, nodereport.ErrVersion)
 	if err == nil || newer {
@@ -44,9 +45,15 @@ func (r *reportReader) observe(now time.Time) (Observation, error) {
 		r.now.Newer = newer
 	}
 	if err != nil {
-		return r.now, fmt.Errorf("read the agent's report: %w", err)
+		r.err = fmt.Errorf("read the agent's report: %w", err)
 	}
-	return r.now, nil
+	return r.now, r.err
+}
+
+// changed reports whether the file was written since the last observation.
+func (r *reportReader) changed() bool {
+	info, err := os.Stat(r.path)
+	return err == nil && (r.seen == nil || !sameFile(r.seen, info))
 }
 
 // sameFile reports whether the file was not written. The agent replaces the file,

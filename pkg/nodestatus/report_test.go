@@ -66,6 +66,9 @@ func TestReportReader(t *testing.T) {
 		t.Errorf("an unchanged file made the agent live: age %s", o.Age(later))
 	}
 	write(later)
+	if !reader.changed() {
+		t.Error("a new report does not count as changed")
+	}
 	if o, _ := reader.observe(later); o.Age(later) != 0 {
 		t.Errorf("a new heartbeat was not seen: age %s", o.Age(later))
 	}
@@ -77,8 +80,11 @@ func TestReportReader(t *testing.T) {
 	if err == nil || o.Report == nil {
 		t.Errorf("a corrupt report must be an error and keep the last one: %+v, %v", o, err)
 	}
-	if _, err := reader.observe(later); err != nil {
-		t.Errorf("the same corrupt report is told twice: %v", err)
+	if reader.changed() {
+		t.Error("an unchanged file counts as changed")
+	}
+	if _, again := reader.observe(later); again == nil || again.Error() != err.Error() {
+		t.Errorf("the same corrupt report is first %v, and then %v", err, again)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
