@@ -79,8 +79,9 @@ static _Thread_local uint32_t depth QUICK;
 extern const char gs_call_return[] __attribute__((visibility("hidden")));
 
 /*
- * Varies a cost. Reading the clock takes longer than 5 % of some calls' cost. The variation of up
- * to 32 ns, or an eighth, keeps the average from being rounded up to whole clock readings.
+ * dithered varies a cost. Reading the clock takes longer than 5 % of some calls' cost. The
+ * variation of up to 32 ns, or an eighth, keeps the average from being rounded up to whole clock
+ * readings.
  */
 static uint64_t dithered(uint64_t ns)
 {
@@ -156,7 +157,7 @@ void gs_calls_count(uint64_t *to)
 		__atomic_store_n(&gs_calls_watched, 1, __ATOMIC_RELEASE);
 }
 
-/* Reports whether a failure applies to a call that follows `before` calls of its name. */
+/* applies reports whether a failure applies to a call that follows `before` calls of its name. */
 static bool applies(const struct gs_failure *failure, uint32_t before)
 {
 	return before >= failure->after &&

@@ -20,7 +20,7 @@ extern const size_t gs_call_count;
 extern unsigned char gs_calls_watched __attribute__((visibility("hidden")));
 
 /*
- * Loads the profile's costs and failures, once per process, after the first call has
+ * gs_calls_load loads the profile's costs and failures, once per process, after the first call has
  * opened the state. Returns the result of that call if the profile sets a failure for it, because
  * its entry ran before the profile was loaded. Returns 0 otherwise.
  */
@@ -30,17 +30,17 @@ int gs_calls_load(const struct gs_driver *driver, const char *first);
 void gs_calls_count(uint64_t *counter);
 
 /*
- * Returns 0 if the function is to run, and otherwise the call's result. The entries call it with
- * the place of the return address. For a call with a cost, it replaces that address by
+ * gs_call_begin returns 0 if the function is to run, and otherwise the call's result. The entries
+ * call it with the place of the return address. For a call with a cost, it replaces that address by
  * gs_call_return, which calls gs_call_end. If back is NULL, the whole cost passes before the
  * function runs.
  */
 int gs_call_begin(uint32_t index, const void **back);
 
-/* Waits for the rest of the cost. Returns the address of the caller. */
+/* gs_call_end waits for the rest of the cost. Returns the address of the caller. */
 const void *gs_call_end(void);
 
-/* Returns the index of a call, or -1. */
+/* gs_call_find returns the index of a call, or -1. */
 int gs_call_find(const char *name);
 
 #endif

@@ -65,7 +65,7 @@ CUresult sim_array_of(CUarray handle, struct sim_array **array)
 }
 
 /*
- * Allocates memory for an array. Sparse and deferred arrays get memory by mapping.
+ * take_memory allocates memory for an array. Sparse and deferred arrays get memory by mapping.
  */
 static CUresult take_memory(struct sim_array *array, uint64_t bytes)
 {

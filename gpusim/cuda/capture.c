@@ -21,7 +21,7 @@ CUresult sim_capture_set_tips(struct sim_stream *stream, struct sim_node *const 
 	return CUDA_SUCCESS;
 }
 
-/* Appends an empty node to the stream. */
+/* append appends an empty node to the stream. */
 static CUresult append(struct sim_stream *stream, int type, struct sim_node **node)
 {
 	CUresult err = sim_capture_intact(stream);
@@ -226,7 +226,7 @@ static void mark_ancestors(struct sim_node *node)
 		mark_ancestors(node->deps[i]);
 }
 
-/* Reports whether every node of the capture lies before the origin's end. */
+/* all_joined reports whether every node of the capture lies before the origin's end. */
 static bool all_joined(const struct sim_capture *capture)
 {
 	for (struct sim_node *node = capture->graph->nodes; node; node = node->next)
@@ -282,7 +282,7 @@ CUresult sim_capture_end(struct sim_stream *stream, struct sim_graph **graph)
 	return err;
 }
 
-/* Ends the capture that a destroyed stream began. */
+/* sim_capture_abandon ends the capture that a destroyed stream began. */
 void sim_capture_abandon(struct sim_stream *stream)
 {
 	struct sim_capture *capture = stream->capture;

@@ -24,7 +24,7 @@ static uint64_t chunk_bytes(const struct sim_context *context)
 	return sim_gpu(context->device)->chunk_bytes;
 }
 
-/* Adds a charged chunk to this context. Returns NULL and sets *err on failure. */
+/* make adds a charged chunk to this context. Returns NULL and sets *err on failure. */
 static struct chunk *make(struct sim_context *context, bool low, CUresult *err)
 {
 	uint64_t size = chunk_bytes(context), from, to;
@@ -131,7 +131,7 @@ struct sim_alloc *sim_chunk_alloc(struct sim_context *context, enum alloc_kind k
 	return alloc;
 }
 
-/* Returns the bytes of a GPU that the process keeps in empty chunks. */
+/* kept returns the bytes of a GPU that the process keeps in empty chunks. */
 static uint64_t kept(const struct sim_device *device)
 {
 	uint64_t bytes = 0;

@@ -45,7 +45,7 @@ static uint32_t connections(const struct sim_context *context)
 	return sim_gpu(context->device)->connections;
 }
 
-/* Reports whether the environment makes each kernel launch wait for the kernel's end. */
+/* blocking reports whether the environment makes each kernel launch wait for the kernel's end. */
 static bool blocking(void)
 {
 	const char *text = getenv("CUDA_LAUNCH_BLOCKING");
@@ -53,7 +53,7 @@ static bool blocking(void)
 	return text && strtoul(text, NULL, 10) != 0;
 }
 
-/* Starts a context: memory, default stream. */
+/* start starts a context: memory, default stream. */
 static CUresult start(struct sim_context *context)
 {
 	CUresult err;

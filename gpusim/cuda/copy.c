@@ -25,8 +25,8 @@ static bool is_device(CUdeviceptr address)
 	return alloc && alloc->kind != ALLOC_HOST;
 }
 
-/* Fills in the side at an address. span is the number of bytes from the first to the last that the
- * copy touches. */
+/* linear_side fills in the side at an address. span is the number of bytes from the first to the
+ * last that the copy touches. */
 static struct side linear_side(int type, const void *host, CUdeviceptr device, size_t offset,
 			       size_t pitch, size_t slice, size_t span)
 {

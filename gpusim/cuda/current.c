@@ -48,7 +48,8 @@ CUresult sim_current(struct sim_context **context)
 }
 
 /*
- * Reports whether the context exists. Contexts are never freed, so the list contains all of them.
+ * is_known reports whether the context exists. Contexts are never freed, so the list contains all
+ * of them.
  */
 static bool is_known(const struct sim_context *context)
 {

@@ -55,7 +55,8 @@ static void unlink_event(struct sim_event *event)
 		*link = event->next;
 }
 
-/* Removes an event from its context; it is freed once the timeline no longer refers to it. */
+/* destroy_locked removes an event from its context; it is freed once the timeline no longer refers
+ * to it. */
 static void destroy_locked(struct sim_event *event)
 {
 	unlink_event(event);
@@ -92,8 +93,8 @@ CU_API CUresult cuEventDestroy_v2(CUevent event)
 	return destroy(event);
 }
 
-/* Reports whether an event belongs to another context: for a lenient driver, only whether it
- * belongs to another GPU. */
+/* foreign reports whether an event belongs to another context: for a lenient driver, only whether
+ * it belongs to another GPU. */
 static bool foreign(const struct sim_event *event, const struct sim_context *context)
 {
 	if (sim.handle.state->driver.events_bound)
@@ -159,8 +160,8 @@ CU_API CUresult cuEventSynchronize(CUevent handle)
 }
 
 /*
- * Returns a time on the GPU's clock, which has a crystal separate from the host's. If the host's
- * clock is slewed, it runs faster than the GPU's for half a period, then slower.
+ * gpu_clock returns a time on the GPU's clock, which has a crystal separate from the host's. If the
+ * host's clock is slewed, it runs faster than the GPU's for half a period, then slower.
  */
 static uint64_t gpu_clock(const struct gs_gpu *gpu, uint64_t ns)
 {
@@ -172,7 +173,7 @@ static uint64_t gpu_clock(const struct gs_gpu *gpu, uint64_t ns)
 	return ns + (uint64_t)drift + ahead * gpu->slew_ppm / 1000000;
 }
 
-/* Returns the time at which the event was reached, on the GPU's clock. */
+/* timestamp returns the time at which the event was reached, on the GPU's clock. */
 static CUresult timestamp(CUevent handle, uint64_t *ns)
 {
 	struct sim_event *event;

@@ -65,8 +65,8 @@ static CUresult lay_out(struct sim_exec *exec, struct sim_graph *source, struct 
 			const size_t *before, size_t before_count);
 
 /*
- * Adds a child graph's steps, then a step for the child's end. The node's mark
- * is the index of that step.
+ * lay_out_child adds a child graph's steps, then a step for the child's end. The node's mark is the
+ * index of that step.
  */
 static CUresult lay_out_child(struct sim_exec *exec, struct sim_node *source, struct sim_node *node,
 			      const size_t *deps, size_t count)
@@ -93,7 +93,7 @@ static CUresult lay_out_child(struct sim_exec *exec, struct sim_node *source, st
 	return err;
 }
 
-/* Reports whether the steps of all dependencies of the node exist. */
+/* placeable reports whether the steps of all dependencies of the node exist. */
 static bool placeable(const struct sim_node *node)
 {
 	if (node->mark)
@@ -128,8 +128,7 @@ static CUresult lay_out_node(struct sim_exec *exec, struct sim_node *source, str
 }
 
 /*
- * Adds the steps in an order that satisfies all dependencies. Nodes of a cycle
- * remain.
+ * lay_out adds the steps in an order that satisfies all dependencies. Nodes of a cycle remain.
  */
 static CUresult lay_out(struct sim_exec *exec, struct sim_graph *source, struct sim_graph *copy,
 			const size_t *before, size_t before_count)
@@ -169,7 +168,7 @@ static void free_exec(struct sim_exec *exec)
 	free(exec);
 }
 
-/* Loads the code of kernels that no launch has loaded yet. */
+/* load_kernels loads the code of kernels that no launch has loaded yet. */
 static CUresult load_kernels(const struct sim_exec *exec)
 {
 	struct sim_function *function;
@@ -275,7 +274,7 @@ static CUresult put_step(struct sim_exec *exec, const struct step *step, const s
 	return sim_submit_after(exec->device, &work, deps, count, ref);
 }
 
-/* Queues every step behind the stream's earlier work. */
+/* put_steps queues every step behind the stream's earlier work. */
 static CUresult put_steps(struct sim_exec *exec, struct sim_stream *stream)
 {
 	struct gs_ref *refs = calloc(exec->count + 2, sizeof(*refs));

@@ -34,8 +34,8 @@ struct step *sim_exec_step(struct sim_exec *exec, CUgraphNode node);
 uint64_t sim_exec_peak(const struct sim_exec *exec);
 CUresult sim_graph_memory_reserve(struct sim_device *device, uint64_t peak);
 /*
- * Marks the allocations that the graph leaves. Fails if an earlier launch has also left them
- * allocated.
+ * sim_exec_take_memory marks the allocations that the graph leaves. Fails if an earlier launch has
+ * also left them allocated.
  */
 CUresult sim_exec_take_memory(struct sim_exec *exec);
 void sim_exec_free_memory(struct sim_exec *exec);

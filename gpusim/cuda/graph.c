@@ -233,7 +233,7 @@ CU_API CUresult cuGraphDestroyNode(CUgraphNode handle)
 
 /* ---- queries about a graph ---- */
 
-/* Fills an array of *count places, or counts the nodes. */
+/* list_nodes fills an array of *count places, or counts the nodes. */
 static CUresult list_nodes(const struct sim_graph *graph, CUgraphNode *out, size_t *count, bool roots)
 {
 	size_t n = 0;

@@ -69,12 +69,12 @@ CUresult sim_node_set_alloc(struct sim_node *node, uint64_t size, CUdevice ordin
 			    CUdeviceptr *address);
 
 /*
- * Returns the duration of a memset or copy on this device, and whether it
- * occupies the GPU.
+ * sim_memset_work returns the duration of a memset or copy on this device, and whether it occupies
+ * the GPU.
  */
 struct gs_work sim_memset_work(const struct sim_device *device, const CUDA_MEMSET_NODE_PARAMS *p);
 struct gs_work sim_copy_work(const struct sim_device *device, const CUDA_MEMCPY3D *p);
-/* Moves or sets content that is stored. */
+/* sim_memset_content moves or sets content that is stored. */
 void sim_memset_content(const CUDA_MEMSET_NODE_PARAMS *p);
 void sim_copy_content(const CUDA_MEMCPY3D *p);
 

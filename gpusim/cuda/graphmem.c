@@ -9,7 +9,7 @@
 #define STEP_BYTES (UINT64_C(2) << 20)
 #define LIVE 1u /* sim_alloc.flags of a graph's allocation */
 
-/* Returns the bytes that a graph's allocation takes from the reserve. */
+/* part returns the bytes that a graph's allocation takes from the reserve. */
 static uint64_t part(uint64_t size)
 {
 	return round_up(size, 512);
@@ -94,8 +94,7 @@ static void set_live(CUdeviceptr address)
 }
 
 /*
- * Reports whether a launch would allocate memory that an earlier launch left
- * allocated.
+ * any_live reports whether a launch would allocate memory that an earlier launch left allocated.
  */
 static bool any_live(const struct sim_exec *exec)
 {

@@ -8,7 +8,7 @@
 static struct sim_capture *captures; /* under the process lock */
 static __thread int thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
-/* Returns an id of the thread: the address of a thread-local variable. */
+/* sim_capture_thread returns an id of the thread: the address of a thread-local variable. */
 uint64_t sim_capture_thread(void)
 {
 	return (uint64_t)(uintptr_t)&thread_mode;
@@ -69,8 +69,8 @@ static bool strict(void)
 }
 
 /*
- * Reports whether streams of a context without any of these flags are captured. Invalidates their
- * captures on request.
+ * captured_streams reports whether streams of a context without any of these flags are captured.
+ * Invalidates their captures on request.
  */
 static bool captured_streams(struct sim_context *context, unsigned without, bool breaks)
 {

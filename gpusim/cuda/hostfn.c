@@ -96,7 +96,7 @@ static void *host_thread(void *unused)
 	return NULL;
 }
 
-/* Blocks the application's signals in this thread. */
+/* start_thread blocks the application's signals in this thread. */
 static CUresult start_thread(void)
 {
 	pthread_condattr_t attributes;

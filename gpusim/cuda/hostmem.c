@@ -51,7 +51,7 @@ CU_API CUresult cuMemAllocHost(void **out, unsigned size)
 	return allocate(out, size, 0);
 }
 
-/* Removes a range from the table. A registered range is not freed. */
+/* forget removes a range from the table. A registered range is not freed. */
 static CUresult forget(void *pointer, bool registered)
 {
 	struct sim_alloc *alloc;

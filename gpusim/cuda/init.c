@@ -28,7 +28,8 @@ static void format_uuid(const uint8_t uuid[16], char text[41])
 	}
 }
 
-/* Returns the only GPU of the list whose UUID starts with the prefix, -1: none or several. */
+/* gpu_by_uuid returns the only GPU of the list whose UUID starts with the prefix, -1: none or
+ * several. */
 static int gpu_by_uuid(const char *prefix, size_t length, const uint32_t *gpus, int count)
 {
 	int found = -1;
@@ -46,7 +47,7 @@ static int gpu_by_uuid(const char *prefix, size_t length, const uint32_t *gpus, 
 	return found;
 }
 
-/* Returns the index in the list for one entry of CUDA_VISIBLE_DEVICES, -1: none. */
+/* parse_entry returns the index in the list for one entry of CUDA_VISIBLE_DEVICES, -1: none. */
 static int parse_entry(const char *entry, size_t length, const uint32_t *gpus, int count)
 {
 	char text[64], *end;
@@ -66,7 +67,7 @@ static int parse_entry(const char *entry, size_t length, const uint32_t *gpus, i
 	return *end || index < 0 || index >= count ? -1 : (int)index;
 }
 
-/* Reports whether the list has the device already. A device named twice hides all. */
+/* taken reports whether the list has the device already. A device named twice hides all. */
 static bool taken(const uint32_t *chosen, int count, uint32_t gpu)
 {
 	for (int i = 0; i < count; i++)
@@ -75,7 +76,7 @@ static bool taken(const uint32_t *chosen, int count, uint32_t gpu)
 	return false;
 }
 
-/* Reduces the list to the devices that the variable names before its first bad entry. */
+/* choose reduces the list to the devices that the variable names before its first bad entry. */
 static int choose(const char *list, uint32_t *gpus, int count)
 {
 	uint32_t chosen[GS_MAX_GPUS];
@@ -112,9 +113,9 @@ static int visible_gpus(uint32_t gpus[GS_MAX_GPUS])
 /* ---- cuInit ---- */
 
 /*
- * Returns a word that reads 0 in a forked child, whose calls must be refused: it has neither the
- * parent's slot nor its threads. The kernel clears the word after every kind of fork, and the check
- * costs one load per call.
+ * make_live returns a word that reads 0 in a forked child, whose calls must be refused: it has
+ * neither the parent's slot nor its threads. The kernel clears the word after every kind of fork,
+ * and the check costs one load per call.
  */
 static uint32_t *make_live(void)
 {
@@ -131,7 +132,7 @@ static uint32_t *make_live(void)
 	return live;
 }
 
-/* Returns how long cuInit sleeps: the longest time of the visible GPUs. */
+/* init_ns returns how long cuInit sleeps: the longest time of the visible GPUs. */
 static uint64_t init_ns(void)
 {
 	uint64_t most = 0;
@@ -155,7 +156,8 @@ __attribute__((destructor)) static void unload(void)
 		shut_down();
 }
 
-/* Registers the exit handler. Handlers that the program registered earlier run after it. */
+/* arrange_exit registers the exit handler. Handlers that the program registered earlier run after
+ * it. */
 static bool arrange_exit(void)
 {
 	return sim.handle.state->driver.exits != GS_EXIT_HANDLER || atexit(shut_down) == 0;

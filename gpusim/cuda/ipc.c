@@ -9,7 +9,7 @@
 #define EXTERNAL_MAGIC 0x4558544dU
 #define EXTERNAL_OPAQUE_FD 1
 
-/* Takes an address range for memory that is charged to another process. */
+/* map_import takes an address range for memory that is charged to another process. */
 static CUresult map_import(struct sim_device *device, struct sim_context *context, uint64_t size,
 			   const struct sim_share *share, CUdeviceptr *address)
 {
@@ -117,7 +117,7 @@ struct sim_external {
 	uint64_t shared; /* see share.h, 0: of another API */
 };
 
-/* Holds the memory behind the descriptor if a simulated process exported it. */
+/* take_external holds the memory behind the descriptor if a simulated process exported it. */
 static uint64_t take_external(int fd)
 {
 	struct sim_share share;

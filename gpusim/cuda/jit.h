@@ -20,10 +20,10 @@ struct sim_jit {
 
 extern const struct sim_jit sim_no_jit;
 
-/* Reads the options. Returns CUDA_ERROR_INVALID_VALUE for an unknown option. */
+/* sim_jit_read reads the options. Returns CUDA_ERROR_INVALID_VALUE for an unknown option. */
 CUresult sim_jit_read(struct sim_jit *jit, unsigned count, const int *options, void **values);
 
-/* Writes the outputs of the options. */
+/* sim_jit_report writes the outputs of the options. */
 void sim_jit_report(const struct sim_jit *jit, const char *info, const char *error);
 
 #endif

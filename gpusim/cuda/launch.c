@@ -10,8 +10,8 @@
 /* ---- the work of a launch on the timeline ---- */
 
 /*
- * Returns the value of one of the first parameters, which all have 64 bits,
- * from the pointers or from the packed buffer.
+ * param returns the value of one of the first parameters, which all have 64 bits, from the pointers
+ * or from the packed buffer.
  */
 static CUresult param(void **params, void **extra, size_t index, uint64_t *value)
 {
@@ -42,7 +42,7 @@ static uint64_t volume(const unsigned extent[3])
 }
 
 /*
- * Returns the part of the GPU's thread and block slots that the grid occupies.
+ * demand returns the part of the GPU's thread and block slots that the grid occupies.
  */
 static uint32_t demand(const struct gs_gpu *gpu, const unsigned grid[3], const unsigned block[3])
 {

@@ -7,7 +7,7 @@
 
 static CUresult use_library(struct sim_module *library);
 
-/* Loads a library into the current context if lazy loading is off. */
+/* load_eagerly loads a library into the current context if lazy loading is off. */
 static CUresult load_eagerly(CUlibrary *out)
 {
 	struct sim_context *context;
@@ -65,7 +65,7 @@ CU_API CUresult cuLibraryUnload(CUlibrary handle)
 	return CUDA_SUCCESS;
 }
 
-/* Loads a library onto a device when the program first uses it there. */
+/* use_library loads a library onto a device when the program first uses it there. */
 static CUresult use_library(struct sim_module *library)
 {
 	struct sim_context *context;

@@ -58,7 +58,7 @@ CU_API CUresult cuLinkCreate_v2(unsigned count, int *options, void **values, CUl
 	return CUDA_SUCCESS;
 }
 
-/* Returns a copy of the input's text. */
+/* input_text returns a copy of the input's text. */
 static CUresult input_text(int type, const void *data, size_t size, char **text)
 {
 	switch (type) {

@@ -83,7 +83,8 @@ struct fatbin_entry {
 	uint64_t flags, zero, uncompressed_size;
 };
 
-/* Returns the stated size of the first compressed machine code: only one is loaded. */
+/* stated_by_fatbin returns the stated size of the first compressed machine code: only one is
+ * loaded. */
 static uint64_t stated_by_fatbin(const struct fatbin_header *header)
 {
 	const char *at = (const char *)header + header->header_size;

@@ -70,7 +70,7 @@ struct fatbin_entry {
 
 #define FATBIN_COMPRESSED UINT64_C(0xa000) /* by LZ4 or zstd */
 
-/* Returns a copy of the first uncompressed PTX of a fat binary. */
+/* from_fatbin returns a copy of the first uncompressed PTX of a fat binary. */
 static CUresult from_fatbin(const struct fatbin_header *header, char **text)
 {
 	const char *at = (const char *)header + header->header_size;
@@ -148,7 +148,7 @@ static CUdeviceptr global_address(const struct sim_module *module, const char *n
 	return 0; /* a function's name */
 }
 
-/* Writes initial content as far as the simulator has room for it. */
+/* fill_globals writes initial content as far as the simulator has room for it. */
 static void fill_globals(const struct sim_module *module)
 {
 	for (size_t i = 0; i < module->ptx.global_count; i++) {
@@ -246,8 +246,7 @@ void sim_module_free(struct sim_module *module)
 }
 
 /*
- * Reads the image's text. Fails if the text uses a name that it does not
- * define.
+ * read_image reads the image's text. Fails if the text uses a name that it does not define.
  */
 static CUresult read_image(const void *image, struct ptx *ptx, char log[SIM_LOG_SIZE])
 {

@@ -18,7 +18,7 @@ struct sim_module {
 	uint64_t unloaded; /* bytes of code that the first use of a function loads */
 };
 
-/* Loads the code if it was deferred to its first use. */
+/* sim_module_use loads the code if it was deferred to its first use. */
 CUresult sim_module_use(struct sim_module *module);
 
 CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);
@@ -27,22 +27,22 @@ CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);
 struct sim_jit;
 CUresult sim_module_load(struct sim_context *context, const void *image, const struct sim_jit *jit,
 			 struct sim_module **module);
-/* Charges a module's code and variables to a context, and assigns addresses. */
+/* sim_module_charge charges a module's code and variables to a context, and assigns addresses. */
 CUresult sim_module_charge(struct sim_module *module, struct sim_context *context);
 
-/* Returns the address and size of a variable. Either pointer may be NULL. */
+/* sim_module_global returns the address and size of a variable. Either pointer may be NULL. */
 CUresult sim_module_global(const struct sim_module *module, const char *name, CUdeviceptr *address,
 			   size_t *size);
 
-/* Returns a copy of the PTX text in an image. */
+/* sim_image_text returns a copy of the PTX text in an image. */
 CUresult sim_image_text(const void *image, char **text);
 
-/* Does the same for an ELF image from the linker (cubin.c). */
+/* sim_cubin_text does the same for an ELF image from the linker (cubin.c). */
 CUresult sim_cubin_text(const void *image, char **text);
-/* Creates an image from a text and the size of its variables. */
+/* sim_cubin_new creates an image from a text and the size of its variables. */
 CUresult sim_cubin_new(const char *text, uint64_t global_bytes, void **image, size_t *size);
 
-/* Reads a file's content and adds a zero byte. */
+/* sim_read_file reads a file's content and adds a zero byte. */
 CUresult sim_read_file(const char *path, char **content, size_t *size);
 
 CUresult sim_module_of(CUmodule handle, struct sim_module **module);

@@ -69,7 +69,7 @@ CUresult sim_mps_join(void)
 	return CUDA_SUCCESS;
 }
 
-/* Reads one "0=1G" of the list. The list ends at the first unreadable entry. */
+/* take_limit reads one "0=1G" of the list. The list ends at the first unreadable entry. */
 static bool take_limit(struct gs_proc *me, const char **text)
 {
 	char *end;
@@ -139,8 +139,8 @@ CUresult sim_mps_alive(void)
 	return CUDA_ERROR_MPS_RPC_FAILURE;
 }
 
-/* Counts the clients with a context on the GPU. Sets *others if a process that is no client has a
- * context. Locked. */
+/* count_clients counts the clients with a context on the GPU. Sets *others if a process that is no
+ * client has a context. Locked. */
 static unsigned count_clients(uint32_t gpu, bool *others)
 {
 	struct gs_proc *proc;

@@ -61,7 +61,7 @@ static void unbind(struct binding **link)
 	free(binding);
 }
 
-/* Releases the memory bound to the object, and the object. */
+/* end_multicast releases the memory bound to the object, and the object. */
 static void end_multicast(struct multicast *multicast)
 {
 	while (multicast->bindings)
@@ -194,7 +194,7 @@ CU_API CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t 
 	return err;
 }
 
-/* Unbinds exactly a bound range: the same offset and the same size. */
+/* cuMulticastUnbind unbinds exactly a bound range: the same offset and the same size. */
 CU_API CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice ordinal, size_t at,
 				  size_t size)
 {

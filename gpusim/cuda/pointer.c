@@ -32,7 +32,7 @@ union value {
 	void *pointer;
 };
 
-/* Returns the size of the attribute's value. */
+/* size_of returns the size of the attribute's value. */
 static size_t size_of(int attribute)
 {
 	switch (attribute) {

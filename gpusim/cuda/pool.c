@@ -78,7 +78,7 @@ static void free_pool(struct sim_pool *pool)
 	free(pool);
 }
 
-/* Frees a destroyed pool with its last allocation. */
+/* sim_pool_give_back frees a destroyed pool with its last allocation. */
 void sim_pool_give_back(const struct sim_alloc *alloc)
 {
 	struct sim_pool *pool = alloc->pool;

@@ -38,9 +38,9 @@ struct sim_pool {
 	struct sim_share origin; /* for an imported pool, that of its exporter */
 };
 
-/* Returns the pool of a handle. */
+/* sim_pool_of returns the pool of a handle. */
 CUresult sim_pool_of(CUmemoryPool handle, struct sim_pool **pool);
-/* Returns the pool for a device's allocations that name none. */
+/* sim_pool_current returns the pool for a device's allocations that name none. */
 CUresult sim_pool_current(struct sim_device *device, struct sim_pool **pool);
 
 /* ---- all others are called under the process lock ---- */
@@ -52,24 +52,24 @@ void sim_pool_list(struct sim_pool *pool);
 void sim_pool_unlist(struct sim_pool *pool);
 struct sim_pool *sim_pool_first(void);
 
-/* Releases the reserved bytes above both `keep` and the used bytes. */
+/* sim_pool_trim_to releases the reserved bytes above both `keep` and the used bytes. */
 void sim_pool_trim_to(struct sim_pool *pool, uint64_t keep);
 
 /* Count additional bytes of a pool. */
 void sim_pool_reserved(struct sim_pool *pool, uint64_t bytes);
 void sim_pool_used(struct sim_pool *pool, uint64_t bytes);
 
-/* Reports whether the pool's memory consists of blocks. */
+/* sim_pool_has_blocks reports whether the pool's memory consists of blocks. */
 static inline bool sim_pool_has_blocks(const struct sim_pool *pool)
 {
 	return pool->handle_types || pool->imported;
 }
 
-/* Returns a new block; NULL without memory for it. */
+/* sim_block_add returns a new block; NULL without memory for it. */
 struct sim_block *sim_block_add(struct sim_pool *pool, uint64_t size, uint64_t key);
-/* Returns a block for an allocation of this size; NULL with *err set. */
+/* sim_block_take returns a block for an allocation of this size; NULL with *err set. */
 struct sim_block *sim_block_take(struct sim_pool *pool, uint64_t size, CUresult *err);
-/* Frees all blocks of a pool, or drops the imports of an imported pool. */
+/* sim_blocks_end frees all blocks of a pool, or drops the imports of an imported pool. */
 void sim_blocks_end(struct sim_pool *pool);
 
 #endif

@@ -115,7 +115,8 @@ static bool is_of(const struct sim_share *share, const struct sim_pool *pool)
 	       share->slot == pool->origin.slot && share->offset == pool->origin.address;
 }
 
-/* Returns the importer's record of a block. The first import takes a hold of the block. */
+/* hold_block returns the importer's record of a block. The first import takes a hold of the
+ * block. */
 static CUresult hold_block(struct sim_pool *pool, const struct pointer_data *data, struct sim_block **out)
 {
 	struct sim_block *block = pool->blocks;

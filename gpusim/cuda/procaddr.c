@@ -22,7 +22,7 @@ static const struct driver_name *find(const char *name)
 	return bsearch(name, driver_names, driver_name_count, sizeof(*driver_names), compare);
 }
 
-/* Finds the name with a variant's and a flavour's suffix. */
+/* find_variant finds the name with a variant's and a flavour's suffix. */
 static const struct driver_name *find_variant(const char *base, int variant, const char *flavour)
 {
 	char name[128];

@@ -62,9 +62,9 @@ static bool ends_declaration(struct text word)
 }
 
 /*
- * Reads ".align 8 .b8 name[16]" up to a comma, semicolon, bracket or equals
- * sign, which stays unread. Fields of the type that the caller set also hold
- * for the next name.
+ * read_declaration reads ".align 8 .b8 name[16]" up to a comma, semicolon,
+ * bracket or equals sign, which stays unread. Fields of the type that the
+ * caller set also hold for the next name.
  */
 static void read_declaration(struct text *t, struct declaration *d)
 {
@@ -116,8 +116,8 @@ static CUresult add_param(struct ptx_entry *entry, const struct declaration *d)
 }
 
 /*
- * Reads "(.param .u64 a, .param .u32 b)" and counts how many of the first
- * parameters have the known names, in the known order.
+ * read_params reads "(.param .u64 a, .param .u32 b)" and counts how many of the first parameters
+ * have the known names, in the known order.
  */
 static CUresult read_params(struct text *t, struct ptx_entry *entry, uint32_t *known)
 {
@@ -146,7 +146,7 @@ static CUresult read_params(struct text *t, struct ptx_entry *entry, uint32_t *k
 	}
 }
 
-/* Returns the text between braces. t is behind the first brace. */
+/* skip_body returns the text between braces. t is behind the first brace. */
 static CUresult skip_body(struct text *t, struct ptx *ptx, struct text *body)
 {
 	int depth = 1;
@@ -169,7 +169,7 @@ static CUresult skip_body(struct text *t, struct ptx *ptx, struct text *body)
 }
 
 /*
- * Returns the entry of this name, which an earlier declaration may have added.
+ * add_entry returns the entry of this name, which an earlier declaration may have added.
  */
 static struct ptx_entry *add_entry(struct ptx *ptx, struct text name)
 {
@@ -229,8 +229,7 @@ static bool skip_parameters(struct text *t)
 }
 
 /*
- * Reads ".func (.param .u32 result) name (.param .u64 a)", with or without a
- * body.
+ * read_function reads ".func (.param .u32 result) name (.param .u64 a)", with or without a body.
  */
 static CUresult read_function(struct text *t, struct ptx *ptx, enum ptx_linkage linkage)
 {
@@ -255,7 +254,7 @@ static CUresult read_function(struct text *t, struct ptx *ptx, enum ptx_linkage 
 
 /* ---- variables ---- */
 
-/* Reports whether a weak variable has been added by another definition. */
+/* is_there reports whether a weak variable has been added by another definition. */
 static bool is_there(const struct ptx *ptx, struct text name, enum ptx_linkage linkage)
 {
 	for (size_t i = 0; linkage == PTX_WEAK && i < ptx->global_count; i++)
@@ -284,7 +283,7 @@ static CUresult add_global(struct ptx *ptx, const struct declaration *d, struct 
 	return CUDA_SUCCESS;
 }
 
-/* Reads one name of a declaration. Shared memory belongs to no module. */
+/* read_variable reads one name of a declaration. Shared memory belongs to no module. */
 static CUresult read_variable(struct text *t, struct ptx *ptx, struct declaration *d,
 			      enum ptx_linkage linkage, bool shared)
 {
@@ -360,7 +359,7 @@ static void begin_unit(struct ptx *ptx)
 	ptx->units++;
 }
 
-/* Skips function bodies: only declarations outside of them matter. */
+/* read_module skips function bodies: only declarations outside of them matter. */
 static CUresult read_module(struct text *t, struct ptx *ptx)
 {
 	enum ptx_linkage linkage = PTX_LOCAL;

@@ -76,23 +76,23 @@ void ptx_free(struct ptx *ptx);
 struct text;
 uint32_t ptx_type_size(struct text word);
 
-/* Reads an initialiser, from behind the = to the next comma or semicolon. */
+/* ptx_read_data reads an initialiser, from behind the = to the next comma or semicolon. */
 CUresult ptx_read_data(struct text *t, uint32_t element, struct ptx *ptx, struct ptx_data *data);
 void ptx_data_free(struct ptx_data *data);
 
-/* Adds a name of the text being read, or adds to its known properties. */
+/* ptx_symbol_add adds a name of the text being read, or adds to its known properties. */
 CUresult ptx_symbol_add(struct ptx *ptx, struct text name, enum ptx_linkage linkage, bool defined);
-/* Records that code or an initialiser uses the name. */
+/* ptx_symbol_use records that code or an initialiser uses the name. */
 void ptx_symbol_use(struct ptx *ptx, struct text name);
 void ptx_symbols_free(struct ptx *ptx);
 
 /*
- * Checks that every used name is defined, and no name twice. Otherwise returns
+ * ptx_check_symbols checks that every used name is defined, and no name twice. Otherwise returns
  * CUDA_ERROR_NO_BINARY_FOR_GPU and writes a line to the log.
  */
 CUresult ptx_check_symbols(const struct ptx *ptx, char *log, size_t room);
 
-/* Returns the bytes of the variables in device memory, one behind the other. */
+/* ptx_global_bytes returns the bytes of the variables in device memory, one behind the other. */
 uint64_t ptx_global_bytes(const struct ptx *ptx);
 
 #endif

@@ -11,16 +11,16 @@ struct text {
 	const char *at, *end;
 };
 
-/* Reports whether a word may contain the character. */
+/* ptx_word_char reports whether a word may contain the character. */
 bool ptx_word_char(char c);
-/* Takes the next word or single character; it has length 0 at the end. */
+/* ptx_next_word takes the next word or single character; it has length 0 at the end. */
 struct text ptx_next_word(struct text *t);
-/* Returns the next word without taking it. */
+/* ptx_peek_word returns the next word without taking it. */
 struct text ptx_peek_word(const struct text *t);
 bool ptx_is(struct text word, const char *expected);
 bool ptx_is_end(struct text word);
 uint64_t ptx_number(struct text word);
-/* Returns the word as a string, or NULL without memory. */
+/* ptx_copy returns the word as a string, or NULL without memory. */
 char *ptx_copy(struct text word);
 bool ptx_contains(struct text word, const char *part);
 

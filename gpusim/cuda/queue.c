@@ -40,9 +40,9 @@ void sim_pass(uint64_t ns)
 }
 
 /*
- * Waits until a time. Timers are late by some tens of microseconds, so the last part is polled, as
- * in the driver's own waits. A yield in the polling loop would cost a whole slice on a busy
- * machine.
+ * wait_until waits until a time. Timers are late by some tens of microseconds, so the last part is
+ * polled, as in the driver's own waits. A yield in the polling loop would cost a whole slice on a
+ * busy machine.
  */
 static void wait_until(uint64_t when)
 {
@@ -76,7 +76,7 @@ void sim_collect(void)
 	}
 }
 
-/* Takes both locks and computes the timeline up to now. */
+/* enter takes both locks and computes the timeline up to now. */
 static void enter(void)
 {
 	sim_lock();
@@ -111,7 +111,7 @@ static void enter_with_room(size_t dependencies)
 	}
 }
 
-/* Returns one reference that ends when all of these have ended. Needs both locks. */
+/* join returns one reference that ends when all of these have ended. Needs both locks. */
 static struct gs_ref join(struct sim_device *device, struct gs_ref *refs, size_t count)
 {
 	while (count > GS_MAX_DEPS) {
@@ -150,7 +150,8 @@ static void gather_ref(struct gather *gather, struct gs_ref ref)
 	gather->refs[gather->count++] = ref;
 }
 
-/* Returns the most streams that new work of this stream may have to wait for. */
+/* stream_dependencies returns the most streams that new work of this stream may have to wait
+ * for. */
 static size_t stream_dependencies(const struct sim_stream *stream)
 {
 	const struct sim_context *context = stream->context;
@@ -160,7 +161,7 @@ static size_t stream_dependencies(const struct sim_stream *stream)
 	return __atomic_load_n(&context->stream_count, __ATOMIC_RELAXED);
 }
 
-/* Collects the work that new work of this stream must wait for. */
+/* gather_stream collects the work that new work of this stream must wait for. */
 static void gather_stream(struct gather *gather, struct sim_stream *stream)
 {
 	struct sim_context *context = stream->context;
@@ -192,8 +193,9 @@ static struct gs_ref put(struct gather *gather, struct gs_work *work)
 }
 
 /*
- * Collects the work that an item must wait for in its stream's hardware queue. A kernel waits until
- * the work ahead is issued, other work until it has ended. Copies have separate queues.
+ * gather_connection collects the work that an item must wait for in its stream's hardware queue. A
+ * kernel waits until the work ahead is issued, other work until it has ended. Copies have separate
+ * queues.
  */
 static void gather_connection(struct gather *gather, const struct sim_stream *stream, bool kernel)
 {
@@ -223,7 +225,8 @@ static void enter_connection(struct gather *gather, const struct sim_stream *str
 		connection->issued = ref;
 }
 
-/* Reports whether all gathered work is copies: the copy engine stamps events behind them. */
+/* only_copies reports whether all gathered work is copies: the copy engine stamps events behind
+ * them. */
 static bool only_copies(const struct gather *gather)
 {
 	const struct gs_state *state = sim.handle.state;
@@ -279,10 +282,10 @@ CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_r
 }
 
 /*
- * Queues an event behind the gathered work, and records it as the event's last. The GPU stamps an
- * event when the process has the GPU, so the stamp is work that takes no time. With `idle_stamp`,
- * an event without work before it is stamped when it arrives on the GPU. With `copy_stamp`, an
- * event behind a copy is stamped at the copy's end.
+ * put_event queues an event behind the gathered work, and records it as the event's last. The GPU
+ * stamps an event when the process has the GPU, so the stamp is work that takes no time. With
+ * `idle_stamp`, an event without work before it is stamped when it arrives on the GPU. With
+ * `copy_stamp`, an event behind a copy is stamped at the copy's end.
  */
 static struct gs_ref put_event(struct gather *gather, struct sim_event *event)
 {
@@ -427,7 +430,7 @@ void sim_wait(struct gs_ref ref)
 	}
 }
 
-/* Collects the work that the stream's next work would wait for. Needs both locks. */
+/* stream_pending collects the work that the stream's next work would wait for. Needs both locks. */
 static bool stream_pending(struct sim_stream *stream, struct gs_ref *ref)
 {
 	struct gather gather = {.device = stream->context->device};

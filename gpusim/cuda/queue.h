@@ -8,7 +8,7 @@
 CUresult sim_submit_event(struct sim_stream *stream, struct sim_event *event);
 CUresult sim_submit_wait(struct sim_stream *stream, struct sim_event *event);
 
-/* Continues the stream when these items have ended. With the queue lock. */
+/* sim_submit_join continues the stream when these items have ended. With the queue lock. */
 CUresult sim_submit_join(struct sim_stream *stream, const struct gs_ref *deps, size_t count,
 			 struct gs_ref *ref);
 
@@ -18,10 +18,10 @@ CUresult sim_submit_event_after(struct sim_device *device, struct sim_event *eve
 CUresult sim_submit_wait_after(struct sim_device *device, struct sim_event *event,
 			       const struct gs_ref *deps, size_t count, struct gs_ref *ref);
 
-/* Returns the stream's present end. With the queue lock. */
+/* sim_stream_end returns the stream's present end. With the queue lock. */
 struct gs_ref sim_stream_end(struct sim_stream *stream);
 
-/* Frees an event without references. */
+/* sim_event_release frees an event without references. */
 void sim_event_release(struct sim_event *event);
 
 #endif

@@ -25,28 +25,30 @@ struct sim_share {
 	uint64_t id; /* in the machine's list of shared memory, 0: not in it */
 };
 
-/* Lists memory that this process is charged with. Returns 0 if the profile does not let imports
- * keep memory. */
+/* sim_share_file lists memory that this process is charged with. Returns 0 if the profile does not
+ * let imports keep memory. */
 uint64_t sim_share_file(const struct sim_device *device, uint64_t charged);
 
-/* Makes this process a holder too. Fails if the memory is gone. */
+/* sim_share_take makes this process a holder too. Fails if the memory is gone. */
 CUresult sim_share_take(const struct sim_share *share);
 void sim_share_drop(uint64_t id);
 
-/* Frees memory whose only holders were file descriptors that are now closed (vmm.c). */
+/* sim_memories_look frees memory whose only holders were file descriptors that are now closed
+ * (vmm.c). */
 void sim_memories_look(void);
 
-/* Drops the hold of the process that allocated it. */
+/* sim_share_release drops the hold of the process that allocated it. */
 void sim_share_release(uint64_t id);
 
-/* Returns a descriptor that shows whether the given one, or a copy, is open anywhere; -1. */
+/* sim_share_watch returns a descriptor that shows whether the given one, or a copy, is open
+ * anywhere; -1. */
 int sim_share_watch(int fd);
 bool sim_share_is_open(int watch);
 
-/* Describes memory of this process. */
+/* sim_share_make describes memory of this process. */
 struct sim_share sim_share_make(const struct sim_device *device, uint64_t address, uint64_t size);
 
-/* Returns the memory's device, if this process sees it and the exporter lives. */
+/* sim_share_open returns the memory's device, if this process sees it and the exporter lives. */
 CUresult sim_share_open(const struct sim_share *share, struct sim_device **device);
 
 /*

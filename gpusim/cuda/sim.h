@@ -63,10 +63,10 @@ void sim_unlock(void);
 /* Whether the thread is in a function that a stream called (hostfn.c). */
 extern __thread bool sim_in_host_call;
 
-/* Returns 0, or an error: not initialised, a forked child, a host call, or shut down. */
+/* sim_ready returns 0, or an error: not initialised, a forked child, a host call, or shut down. */
 CUresult sim_ready(void);
 
-/* Returns the device with this ordinal, or CUDA_ERROR_INVALID_DEVICE. */
+/* sim_device returns the device with this ordinal, or CUDA_ERROR_INVALID_DEVICE. */
 CUresult sim_device(CUdevice ordinal, struct sim_device **device);
 
 static inline struct gs_gpu *sim_gpu(const struct sim_device *device)
@@ -79,26 +79,28 @@ static inline uint64_t round_up(uint64_t value, uint64_t multiple)
 	return (value + multiple - 1) / multiple * multiple;
 }
 
-/* Charges physical memory of a device. Returns CUDA_ERROR_OUT_OF_MEMORY if refused. */
+/* sim_charge charges physical memory of a device. Returns CUDA_ERROR_OUT_OF_MEMORY if refused. */
 CUresult sim_charge(struct sim_device *device, uint64_t bytes);
 void sim_uncharge(struct sim_device *device, uint64_t bytes);
 
 /* ---- the Multi-Process Service (mps.c) ---- */
 
-/* Makes the process a client if a control daemon answers. Call it before the others. */
+/* sim_mps_join makes the process a client if a control daemon answers. Call it before the
+ * others. */
 CUresult sim_mps_join(void);
-/* Applies the memory limits, once the devices are known. */
+/* sim_mps_limit applies the memory limits, once the devices are known. */
 void sim_mps_limit(void);
-/* Reports whether the process may see the GPU: the server serves the GPU, or no server runs. */
+/* sim_mps_serves reports whether the process may see the GPU: the server serves the GPU, or no
+ * server runs. */
 bool sim_mps_serves(uint32_t gpu);
 bool sim_mps_client(void);
-/* Returns the SMs of a GPU that the process sees. */
+/* sim_mps_sms returns the SMs of a GPU that the process sees. */
 uint32_t sim_mps_sms(const struct gs_gpu *gpu);
-/* Lengthens work that would occupy more of the GPU than the process's part. */
+/* sim_mps_squeeze lengthens work that would occupy more of the GPU than the process's part. */
 void sim_mps_squeeze(struct gs_work *work);
-/* Returns an error if the server is gone. */
+/* sim_mps_alive returns an error if the server is gone. */
 CUresult sim_mps_alive(void);
-/* Checks whether the process may have a context on the device. */
+/* sim_mps_admit checks whether the process may have a context on the device. */
 CUresult sim_mps_admit(const struct sim_device *device);
 
 /* ---- contexts (context.c, current.c) ---- */
@@ -143,22 +145,22 @@ struct sim_context {
 	pthread_mutex_t loading; /* held while code is loaded into it (loading.c) */
 };
 
-/* Returns the calling thread's context if it is alive, or an error. */
+/* sim_current returns the calling thread's context if it is alive, or an error. */
 CUresult sim_current(struct sim_context **context);
 
-/* Returns the context of a handle. NULL names the current context. */
+/* sim_context_of returns the context of a handle. NULL names the current context. */
 CUresult sim_context_of(CUcontext handle, struct sim_context **context);
 
 CUresult sim_context_new(struct sim_device *device, unsigned flags, struct sim_context **out);
-/* Destroys all objects of the context. */
+/* sim_context_end destroys all objects of the context. */
 void sim_context_end(struct sim_context *context);
 void sim_push(struct sim_context *context);
-/* Removes the context from the thread's stack, if it is on top. */
+/* sim_pop removes the context from the thread's stack, if it is on top. */
 void sim_pop(const struct sim_context *context);
 bool sim_is_alive(const struct sim_context *context);
-/* Charges raised limits whose memory is taken at a kernel's launch. */
+/* sim_limits_take charges raised limits whose memory is taken at a kernel's launch. */
 CUresult sim_limits_take(struct sim_context *context);
-/* Frees the memory that raised limits took. */
+/* sim_limits_end frees the memory that raised limits took. */
 void sim_limits_end(struct sim_context *context);
 
 /* ---- device addresses and allocations (table.c) ---- */
@@ -193,18 +195,19 @@ struct sim_alloc {
 };
 
 /*
- * Takes an address range and adds it to the table; NULL if no range is left. The pointer is valid
- * only until the next call of this kind.
+ * sim_alloc_new takes an address range and adds it to the table; NULL if no range is left. The
+ * pointer is valid only until the next call of this kind.
  */
 struct sim_alloc *sim_alloc_new(enum alloc_kind kind, uint64_t size, uint64_t alignment);
-/* Does the same below 4 GiB, without host memory, for the first API. */
+/* sim_alloc_new_low does the same below 4 GiB, without host memory, for the first API. */
 struct sim_alloc *sim_alloc_new_low(uint64_t size);
-/* Does the same as sim_alloc_new within these bounds. `low` is for the first API. */
+/* sim_alloc_within does the same as sim_alloc_new within these bounds. `low` is for the first
+ * API. */
 struct sim_alloc *sim_alloc_within(enum alloc_kind kind, uint64_t from, uint64_t to, uint64_t size,
 				   bool low);
-/* Returns the bounds of the chunks. */
+/* sim_chunk_bounds returns the bounds of the chunks. */
 bool sim_chunk_bounds(bool low, uint64_t *from, uint64_t *to);
-/* Adds a range that the caller found. */
+/* sim_alloc_at adds a range that the caller found. */
 struct sim_alloc *sim_alloc_at(enum alloc_kind kind, CUdeviceptr address, uint64_t size);
 /* Return the allocation that begins at, or that contains, this address. */
 struct sim_alloc *sim_alloc_exact(CUdeviceptr address);
@@ -216,28 +219,28 @@ void sim_alloc_drop(struct sim_alloc *alloc);
 
 /* ---- freeing allocations (free.c) ---- */
 
-/* Frees all allocations of a context. */
+/* sim_alloc_drop_context frees all allocations of a context. */
 void sim_alloc_drop_context(struct sim_context *context);
-/* Frees the allocations from a device's pools and graphs. With the lock. */
+/* sim_alloc_drop_pools frees the allocations from a device's pools and graphs. With the lock. */
 void sim_alloc_drop_pools(const struct sim_device *device);
-/* Frees one allocation of any kind: charge and address. */
+/* sim_alloc_free frees one allocation of any kind: charge and address. */
 void sim_alloc_free(struct sim_alloc *alloc);
-/* Returns graph memory to its device's reserve; false if it was free. */
+/* sim_graph_memory_free returns graph memory to its device's reserve; false if it was free. */
 bool sim_graph_memory_free(struct sim_alloc *alloc);
-/* Returns the host memory behind a device address, or NULL if it stores no content. */
+/* sim_content returns the host memory behind a device address, or NULL if it stores no content. */
 void *sim_content(CUdeviceptr address, uint64_t size);
 
 /* ---- sub-allocation (chunk.c) ---- */
 
 /*
- * Takes and charges linear memory as a driver with chunks does. Returns NULL and sets *err on
- * failure. With the lock.
+ * sim_chunk_alloc takes and charges linear memory as a driver with chunks does. Returns NULL and
+ * sets *err on failure. With the lock.
  */
 struct sim_alloc *sim_chunk_alloc(struct sim_context *context, enum alloc_kind kind, uint64_t size,
 				  bool low, CUresult *err);
-/* Removes an allocation from its chunk. With the lock. */
+/* sim_chunk_leave removes an allocation from its chunk. With the lock. */
 void sim_chunk_leave(const struct sim_alloc *alloc);
-/* Frees the empty chunks of a context that ends. With the lock. */
+/* sim_chunks_end frees the empty chunks of a context that ends. With the lock. */
 void sim_chunks_end(const struct sim_context *context);
 
 /* ---- loading of code (loading.c) ---- */
@@ -245,9 +248,10 @@ void sim_chunks_end(const struct sim_context *context);
 /* Enclose the loading of code into a context: take its lock, wait for its work. */
 void sim_load_begin(struct sim_context *context);
 void sim_load_end(struct sim_context *context);
-/* Returns the size of the decompressed machine code that an image states, 0: none. */
+/* sim_image_stated returns the size of the decompressed machine code that an image states, 0:
+ * none. */
 uint64_t sim_image_stated(const void *image);
-/* Opens the library that the profile names, once. */
+/* sim_open_constructor opens the library that the profile names, once. */
 void sim_open_constructor(void);
 
 /* ---- streams (stream.c) and the queue (queue.c) ---- */
@@ -283,7 +287,7 @@ struct sim_event {
 	size_t tip_count;
 };
 
-/* Returns the stream of a handle in the current context. */
+/* sim_stream_of returns the stream of a handle in the current context. */
 CUresult sim_stream_of(CUstream handle, bool ptds, struct sim_stream **stream);
 CUresult sim_stream_new(struct sim_context *context, unsigned flags, int priority,
 			struct sim_stream **out);
@@ -291,27 +295,28 @@ void sim_stream_free(struct sim_stream *stream);
 void sim_event_free(struct sim_event *event);
 
 /*
- * Queues work in a stream behind its earlier work. Blocks while the process's queue is full. The
- * caller holds neither lock.
+ * sim_submit queues work in a stream behind its earlier work. Blocks while the process's queue is
+ * full. The caller holds neither lock.
  */
 CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_ref *ref);
 
-/* Does the same for a part of a graph: after these items only, without the stream. */
+/* sim_submit_after does the same for a part of a graph: after these items only, without the
+ * stream. */
 CUresult sim_submit_after(struct sim_device *device, struct gs_work *work,
 			  const struct gs_ref *deps, size_t count, struct gs_ref *ref);
 /* Lets one caller queue several items without interruption. */
 void sim_queue_lock(void);
 void sim_queue_unlock(void);
 bool sim_ref_pending(struct gs_ref ref);
-/* Sleeps for the time that a real driver takes. */
+/* sim_pass sleeps for the time that a real driver takes. */
 void sim_pass(uint64_t ns);
 void sim_wait(struct gs_ref ref);
 void sim_wait_stream(struct sim_stream *stream);
 void sim_wait_context(struct sim_context *context);
 bool sim_stream_busy(struct sim_stream *stream);
-/* Collects the ends of finished events from the timeline. Needs both locks. */
+/* sim_collect collects the ends of finished events from the timeline. Needs both locks. */
 void sim_collect(void);
-/* Queues a call of the function in the stream. */
+/* sim_host_call queues a call of the function in the stream. */
 CUresult sim_host_call(struct sim_stream *stream, CUhostFn fn, void *data);
 CUresult sim_host_call_after(struct sim_device *device, CUhostFn fn, void *data,
 			     const struct gs_ref *deps, size_t count, struct gs_ref *ref);
@@ -341,37 +346,41 @@ CUresult sim_measure(const struct sim_device *device, const struct sim_function 
 		     struct sim_launch *launch);
 void sim_module_free(struct sim_module *module);
 
-/* Drops a context's texture and surface objects (texture.c). */
+/* sim_textures_end drops a context's texture and surface objects (texture.c). */
 void sim_textures_end(struct sim_context *context);
 
 /* ---- pools (pool.c) ---- */
 
 CUresult sim_pool_alloc(struct sim_pool *pool, uint64_t size, CUdeviceptr *address);
-/* Removes an allocation from its pool. With the lock. */
+/* sim_pool_give_back removes an allocation from its pool. With the lock. */
 void sim_pool_give_back(const struct sim_alloc *alloc);
-/* Returns memory of pools beyond their thresholds, at a synchronisation. */
+/* sim_pools_trim returns memory of pools beyond their thresholds, at a synchronisation. */
 void sim_pools_trim(struct sim_device *device, bool all);
 void sim_pools_synced(void);
-/* Frees all memory of a device's pools and graphs, because its primary context ends. */
+/* sim_pools_reset frees all memory of a device's pools and graphs, because its primary context
+ * ends. */
 void sim_pools_reset(struct sim_device *device);
 
 /* ---- capture (guard.c, capture.c) and graphs ---- */
 
-/* Reports whether the stream is being captured, even if its capture is invalid. */
+/* sim_capturing reports whether the stream is being captured, even if its capture is invalid. */
 bool sim_capturing(const struct sim_stream *stream);
-/* Returns the error of a call that a capture elsewhere forbids, and invalidates it. */
+/* sim_capture_guard returns the error of a call that a capture elsewhere forbids, and invalidates
+ * it. */
 CUresult sim_capture_guard(void);
 CUresult sim_capture_sync_guard(struct sim_stream *stream);
-/* Does the same for calls about all streams of a context, whatever the thread's mode. */
+/* sim_capture_context_guard does the same for calls about all streams of a context, whatever the
+ * thread's mode. */
 CUresult sim_capture_context_guard(struct sim_context *context);
 /*
- * Checks a stream before work is queued in it. The legacy stream is unusable beside the capture of
- * a blocking stream, and its use invalidates the capture.
+ * sim_capture_enqueue_guard checks a stream before work is queued in it. The legacy stream is
+ * unusable beside the capture of a blocking stream, and its use invalidates the capture.
  */
 CUresult sim_capture_enqueue_guard(struct sim_stream *stream);
-/* Reports whether this is the legacy stream and a blocking stream of its context is captured. */
+/* sim_capture_implicit reports whether this is the legacy stream and a blocking stream of its
+ * context is captured. */
 bool sim_capture_implicit(struct sim_stream *stream);
-/* Invalidates the capture of a captured event whose status is queried. */
+/* sim_capture_asked invalidates the capture of a captured event whose status is queried. */
 CUresult sim_capture_asked(const struct sim_event *event);
 CUresult sim_capture_kernel(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *params);
 CUresult sim_capture_memset(struct sim_stream *stream, const CUDA_MEMSET_NODE_PARAMS *params);

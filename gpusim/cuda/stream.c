@@ -6,7 +6,7 @@
 
 #define STREAM_MAGIC 0x5354524dU
 
-/* Returns a unique number of the thread, which is never reused. */
+/* thread_number returns a unique number of the thread, which is never reused. */
 static uint64_t thread_number(void)
 {
 	static uint64_t last;

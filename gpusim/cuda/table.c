@@ -54,7 +54,7 @@ static bool arena_open(void)
 	return false;
 }
 
-/* Returns the index of the first entry that ends above the address. */
+/* position returns the index of the first entry that ends above the address. */
 static size_t position(CUdeviceptr address)
 {
 	size_t from = 0, to = table.count;
@@ -70,7 +70,7 @@ static size_t position(CUdeviceptr address)
 	return from;
 }
 
-/* Returns a free range from the arena's cursor on, or 0 if there is none up to its end. */
+/* search returns a free range from the arena's cursor on, or 0 if there is none up to its end. */
 static uint64_t search(const struct arena *a, uint64_t from, uint64_t size, uint64_t alignment)
 {
 	uint64_t address = round_up(from, alignment);
@@ -204,7 +204,7 @@ struct sim_alloc *sim_alloc_exact(CUdeviceptr address)
 	return alloc && alloc->address == address ? alloc : NULL;
 }
 
-/* Frees the pages of stored content. The program itself writes managed memory. */
+/* forget_content frees the pages of stored content. The program itself writes managed memory. */
 static void forget_content(const struct sim_alloc *alloc)
 {
 	uint64_t touched = alloc->kind == ALLOC_MANAGED ? alloc->size : alloc->content;

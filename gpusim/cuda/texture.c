@@ -27,7 +27,7 @@ struct sim_texture {
 	CUDA_RESOURCE_VIEW_DESC view;
 };
 
-/* Finds the current context's object of this kind, or returns CUDA_ERROR_INVALID_VALUE. */
+/* find finds the current context's object of this kind, or returns CUDA_ERROR_INVALID_VALUE. */
 static CUresult find(unsigned long long handle, bool surface, struct sim_context **context,
 		     struct sim_texture ***link)
 {
@@ -49,7 +49,7 @@ static bool texel_bytes(unsigned format, unsigned channels, size_t *bytes)
 	return *bytes && (channels == 1 || channels == 2 || channels == 4);
 }
 
-/* Reports whether one allocation contains the whole range. */
+/* is_memory reports whether one allocation contains the whole range. */
 static bool is_memory(CUdeviceptr address, uint64_t size)
 {
 	const struct sim_alloc *alloc;
@@ -154,7 +154,7 @@ static CUresult check_view(const CUDA_RESOURCE_VIEW_DESC *view, const CUDA_RESOU
 
 /* ---- objects ---- */
 
-/* Adds a copy of the object to the current context. */
+/* create adds a copy of the object to the current context. */
 static CUresult create(unsigned long long *out, const struct sim_texture *object)
 {
 	struct sim_context *context;

@@ -38,7 +38,7 @@ struct memory *sim_memory_find(CUmemGenericAllocationHandle handle)
 	return NULL;
 }
 
-/* Drops closed descriptors, and reports whether any is open. */
+/* has_open_exports drops closed descriptors, and reports whether any is open. */
 static bool has_open_exports(struct memory *memory)
 {
 	struct export **link = &memory->exports;
@@ -76,7 +76,7 @@ void sim_memory_drop(struct memory *memory)
 	free(memory);
 }
 
-/* Frees memory whose only holders were descriptors that are now closed. */
+/* drop_closed frees memory whose only holders were descriptors that are now closed. */
 static void drop_closed(void)
 {
 	struct memory *memory = memories;
@@ -257,7 +257,8 @@ CU_API CUresult cuMemAddressFree(CUdeviceptr address, size_t size)
 
 /* ---- mappings ---- */
 
-/* Reports whether a mapping may have this size. Drivers do not document partial mappings. */
+/* is_mappable reports whether a mapping may have this size. Drivers do not document partial
+ * mappings. */
 static bool is_mappable(const struct memory *memory, uint64_t size)
 {
 	if (!sim.handle.state->driver.map_parts)
@@ -322,7 +323,7 @@ static void unmap(struct mapping **link)
 	free(mapping);
 }
 
-/* Unmaps as many whole mappings as the range holds. */
+/* cuMemUnmap unmaps as many whole mappings as the range holds. */
 CU_API CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 {
 	uint64_t done = 0;
@@ -398,7 +399,7 @@ CU_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, v
 
 /* ---- between processes ---- */
 
-/* Returns the description of this process's memory for an importer. */
+/* describe returns the description of this process's memory for an importer. */
 static struct sim_share describe(struct memory *memory, CUmemGenericAllocationHandle handle)
 {
 	struct sim_share share = sim_share_make(memory->device, handle, memory->size);

@@ -25,13 +25,14 @@ struct memory {
 	void (*end)(struct multicast *multicast); /* …and its destructor, once handle and mappings are gone */
 };
 
-/* Creates a handle, or returns NULL. */
+/* sim_memory_add creates a handle, or returns NULL. */
 struct memory *sim_memory_add(uint64_t size, const CUmemAllocationProp *prop, struct sim_device *device);
 
 /* The functions below are called under the process lock. */
 struct memory *sim_memory_find(CUmemGenericAllocationHandle handle);
-/* Returns the memory mapped over a whole range, and the range's offset in it; NULL: none. */
+/* sim_memory_mapped returns the memory mapped over a whole range, and the range's offset in it;
+ * NULL: none. */
 struct memory *sim_memory_mapped(CUdeviceptr address, uint64_t size, uint64_t *offset);
-/* Frees the memory unless something holds it. */
+/* sim_memory_drop frees the memory unless something holds it. */
 void sim_memory_drop(struct memory *memory);
 #endif

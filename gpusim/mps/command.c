@@ -16,7 +16,7 @@ struct call {
 	int count; /* of words, including the command's name */
 };
 
-/* Returns the server whose pid is in a word. */
+/* server_named returns the server whose pid is in a word. */
 static struct server *server_named(const struct call *call, int word)
 {
 	long pid = word < call->count ? strtol(call->words[word], NULL, 10) : 0;
@@ -205,8 +205,7 @@ static const struct {
 };
 
 /*
- * Parses "quit" or "quit -t SECONDS". Returns the seconds that clients have to
- * end.
+ * quit_after parses "quit" or "quit -t SECONDS". Returns the seconds that clients have to end.
  */
 static int quit_after(const struct call *call)
 {

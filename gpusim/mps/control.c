@@ -41,8 +41,8 @@ static int listen_at(const struct control *control, const char *name, mode_t mod
 }
 
 /*
- * Writes the files that a real daemon has beside its sockets, for programs that
- * check them.
+ * write_files writes the files that a real daemon has beside its sockets, for programs that check
+ * them.
  */
 static int write_files(const struct control *control)
 {
@@ -66,7 +66,7 @@ static int make_dir(const char *dir)
 	return mkdir(dir, 0755) == 0 || errno == EEXIST ? 0 : -1;
 }
 
-/* Takes the directory. Fails if another daemon holds it. */
+/* open_control takes the directory. Fails if another daemon holds it. */
 static int open_control(struct control *control)
 {
 	char path[128];
@@ -95,7 +95,7 @@ static int open_control(struct control *control)
 
 /* ---- connections ---- */
 
-/* Accepts a connection and reads its first message. */
+/* accept_with_word accepts a connection and reads its first message. */
 static int accept_with_word(int listener, void *word, size_t room, ssize_t *size)
 {
 	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -183,7 +183,7 @@ static bool has_servers(const struct control *control)
 	return false;
 }
 
-/* Waits for connections, and for the end of servers. */
+/* wait_for_word waits for connections, and for the end of servers. */
 static void wait_for_word(struct control *control)
 {
 	struct pollfd words[2 + MAX_SERVERS] = {

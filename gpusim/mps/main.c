@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Sends a line to the daemon and prints its answer. */
+/* ask sends a line to the daemon and prints its answer. */
 static int ask(const char *line)
 {
 	char answer[TEXT_SIZE];
@@ -44,7 +44,8 @@ static int interact(void)
 }
 
 /*
- * Starts the daemon in the background. The caller's process ends once the daemon accepts clients.
+ * start_daemon starts the daemon in the background. The caller's process ends once the daemon
+ * accepts clients.
  */
 static int start_daemon(void)
 {
@@ -67,7 +68,7 @@ static int start_daemon(void)
 }
 
 /*
- * Runs the program as a server. The arguments hold the connection and the terms as text.
+ * serve runs the program as a server. The arguments hold the connection and the terms as text.
  */
 static int serve(char **arguments)
 {

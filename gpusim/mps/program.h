@@ -47,25 +47,26 @@ struct control {
 	int quit; /* the connection of the client that requested it, -1: none */
 };
 
-/* Runs the daemon until a client quits it. Writes to `ready` once it accepts clients. */
+/* control_run runs the daemon until a client quits it. Writes to `ready` once it accepts
+ * clients. */
 int control_run(int ready);
 
-/* Returns the server of a user, and starts it if there is none; NULL on failure. */
+/* control_server returns the server of a user, and starts it if there is none; NULL on failure. */
 struct server *control_server(struct control *control, uid_t uid);
 
-/* Removes a server that has ended. */
+/* control_forget_server removes a server that has ended. */
 void control_forget_server(struct control *control, struct server *server);
 
-/* Sends a server an order, with a connection if fd is not negative. */
+/* control_order sends a server an order, with a connection if fd is not negative. */
 int control_order(const struct server *server, const struct order *order, int fd);
 
-/* Runs a command line and writes the answer to out. Returns false for "quit". */
+/* control_command runs a command line and writes the answer to out. Returns false for "quit". */
 bool control_command(struct control *control, char *line, FILE *out, int *seconds);
 
-/* Serves clients until the daemon has ended. Returns the exit status. */
+/* server_run serves clients until the daemon has ended. Returns the exit status. */
 int server_run(int control, const struct terms *terms);
 
-/* Writes a line to a log. */
+/* write_log writes a line to a log. */
 void write_log(const char *dir, const char *who, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 

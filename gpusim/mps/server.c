@@ -58,7 +58,7 @@ static int find_gpu(const char *name)
 	return -1;
 }
 
-/* Finds all GPUs, or those that CUDA_VISIBLE_DEVICES names before its first bad entry. */
+/* find_gpus finds all GPUs, or those that CUDA_VISIBLE_DEVICES names before its first bad entry. */
 static void find_gpus(void)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -81,7 +81,7 @@ static void find_gpus(void)
 	}
 }
 
-/* Charges the memory of the shared context on each GPU. */
+/* take_gpus charges the memory of the shared context on each GPU. */
 static bool take_gpus(void)
 {
 	struct gs_proc *me = &server.handle.state->procs[server.handle.id];

@@ -42,7 +42,7 @@ NVML_FUNCTION(nvmlDeviceGetCount, unsigned *count)
 	return nvmlDeviceGetCount_v2(count);
 }
 
-/* Returns a device's handle. Fails if the device is lost or broken. */
+/* hand_out returns a device's handle. Fails if the device is lost or broken. */
 static nvmlReturn_t hand_out(uint32_t index, nvmlDevice_t *device)
 {
 	nvmlDevice_t found = nv_device_at(index);
@@ -154,7 +154,7 @@ NVML_FUNCTION(nvmlDeviceGetHandleByPciBusId, const char *bus_id, nvmlDevice_t *d
 	return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
-/* Derives a serial number of 13 digits from the UUID's first bytes. */
+/* serial_text derives a serial number of 13 digits from the UUID's first bytes. */
 static void serial_text(const struct gs_gpu *gpu, char text[16])
 {
 	unsigned number = 0;
@@ -232,7 +232,7 @@ NVML_FUNCTION(nvmlDeviceGetMinorNumber, nvmlDevice_t device, unsigned *minor)
 	return NVML_SUCCESS;
 }
 
-/* Writes the bus id with eight digits of domain, as in versions 3 and ext. */
+/* long_bus_id writes the bus id with eight digits of domain, as in versions 3 and ext. */
 static void long_bus_id(const struct pci_address *address, char text[32])
 {
 	(void)snprintf(text, 32, "%08X:%02X:%02X.%X", address->domain, address->bus,
@@ -245,7 +245,7 @@ static void short_bus_id(const struct pci_address *address, char text[16])
 		       address->bus & 0xff, address->device & 0xff, address->function & 0xf);
 }
 
-/* Checks a PCI query and reads the device's address. */
+/* pci_of checks a PCI query and reads the device's address. */
 static nvmlReturn_t pci_of(nvmlDevice_t device, const void *pci, struct pci_address *address)
 {
 	nvmlReturn_t result = nv_enter_device(device);

@@ -81,7 +81,7 @@ static nvmlDevice_t device_of(uint32_t gpu)
 	return NULL;
 }
 
-/* Finds the next XID on a registered GPU. Locked. */
+/* next_xid finds the next XID on a registered GPU. Locked. */
 static bool next_xid(struct nv_event_set *set, struct gs_xid *xid)
 {
 	const struct gs_state *state = nv_state()->state;
@@ -96,7 +96,7 @@ static bool next_xid(struct nv_event_set *set, struct gs_xid *xid)
 	return false;
 }
 
-/* Reports whether a registered GPU is lost: no events will follow. */
+/* any_lost reports whether a registered GPU is lost: no events will follow. */
 static bool any_lost(const struct nv_event_set *set)
 {
 	for (uint32_t gpu = 0; gpu < GS_MAX_GPUS; gpu++)
@@ -105,7 +105,7 @@ static bool any_lost(const struct nv_event_set *set)
 	return false;
 }
 
-/* Checks once: an event, a lost GPU, or NVML_ERROR_TIMEOUT for neither. */
+/* poll_events checks once: an event, a lost GPU, or NVML_ERROR_TIMEOUT for neither. */
 static nvmlReturn_t poll_events(struct nv_event_set *set, struct gs_xid *xid)
 {
 	nvmlReturn_t result = NVML_ERROR_TIMEOUT;

@@ -77,7 +77,8 @@ void nv_cost(uint64_t ns)
 
 /* ---- the open state ---- */
 
-/* Starts the count of calls at 1, for the call that opens the state: its entry did not count it. */
+/* count_calls starts the count of calls at 1, for the call that opens the state: its entry did not
+ * count it. */
 static void count_calls(void)
 {
 	struct gs_nvml_user *parent = nv.user;
@@ -92,9 +93,9 @@ static void count_calls(void)
 }
 
 /*
- * Opens the state once per process and keeps it open: closing it would drop the locks that the CUDA
- * library holds on the same file. A forked child has none of its parent's locks, so it opens the
- * state anew. `call` is the call that opens it.
+ * open_state opens the state once per process and keeps it open: closing it would drop the locks
+ * that the CUDA library holds on the same file. A forked child has none of its parent's locks, so
+ * it opens the state anew. `call` is the call that opens it.
  */
 static nvmlReturn_t open_state(const char *call)
 {
@@ -213,7 +214,7 @@ static bool is_device(nvmlDevice_t device)
 	return false;
 }
 
-/* Waits in short sleeps, so that an injected hang can be ended at any time. */
+/* wait_out_hang waits in short sleeps, so that an injected hang can be ended at any time. */
 static void wait_out_hang(const struct gs_faults *faults)
 {
 	const struct timespec pause = {0, 10000000};

@@ -2,7 +2,7 @@
 /* Memory: the sum of all processes on a device. */
 #include "nvml.h"
 
-/* Reads total and used bytes of a device. */
+/* read_memory reads total and used bytes of a device. */
 static void read_memory(nvmlDevice_t device, nvml_u64 *total, nvml_u64 *used)
 {
 	nv_lock();

@@ -22,42 +22,44 @@ nvmlReturn_t nv_enter(void);
 nvmlReturn_t nv_enter_device(nvmlDevice_t device);
 
 /*
- * Waits for the cost that the profile sets for a call. With nvml_lock, only one process of the
- * machine waits at a time. Called after nv_enter(), without the state's lock.
+ * nv_cost waits for the cost that the profile sets for a call. With nvml_lock, only one process of
+ * the machine waits at a time. Called after nv_enter(), without the state's lock.
  */
 void nv_cost(uint64_t ns);
 
-/* Returns the open state. Valid after nv_enter(). */
+/* nv_state returns the open state. Valid after nv_enter(). */
 struct gs_handle *nv_state(void);
 
-/* Returns the device's entry in the state. Valid after nv_enter_device(). */
+/* nv_gpu returns the device's entry in the state. Valid after nv_enter_device(). */
 struct gs_gpu *nv_gpu(nvmlDevice_t device);
 
 /* Return the number of visible devices, and one of them. */
 uint32_t nv_device_count(void);
 nvmlDevice_t nv_device_at(uint32_t index);
 
-/* Locks the state, advances its timeline and removes dead processes. */
+/* nv_lock locks the state, advances its timeline and removes dead processes. */
 void nv_lock(void);
 void nv_unlock(void);
 
 /* Copies text into a caller's buffer of this length. */
 nvmlReturn_t nv_copy_text(char *to, unsigned length, const char *text);
 
-/* Writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */
+/* nv_uuid_text writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */
 void nv_uuid_text(const struct gs_gpu *gpu, char text[41]);
 
 /*
- * Returns the pid of a process in NVML's report to a caller in this namespace, 0 if NVML does not
- * report the process. For a caller outside the process's namespace, it records the pid in the state
- * for the history. The caller holds the lock, by nv_lock().
+ * nv_visible_pid returns the pid of a process in NVML's report to a caller in this namespace, 0 if
+ * NVML does not report the process. For a caller outside the process's namespace, it records the
+ * pid in the state for the history. The caller holds the lock, by nv_lock().
  */
 pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace);
 
-/* Returns a process's bytes on a GPU in NVML's report to a caller in this namespace. Locked. */
+/* nv_visible_bytes returns a process's bytes on a GPU in NVML's report to a caller in this
+ * namespace. Locked. */
 uint64_t nv_visible_bytes(const struct gs_proc *proc, uint32_t gpu, uint64_t own_namespace);
 
-/* Returns the percentage of the last half second in which the GPU was busy. Locked. */
+/* nv_busy_percent returns the percentage of the last half second in which the GPU was busy.
+ * Locked. */
 unsigned nv_busy_percent(const struct gs_gpu *gpu);
 
 #endif

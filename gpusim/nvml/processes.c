@@ -9,7 +9,7 @@
  */
 #define UNSEEN_PIDS 5000000
 
-/* Returns the host's pid of a process, for any caller. */
+/* host_pid returns the host's pid of a process, for any caller. */
 static pid_t host_pid(const struct gs_proc *proc)
 {
 	if (proc->pid_namespace == nv_state()->state->pid_namespace)

@@ -76,7 +76,7 @@ enum {
 		return result == NVML_SUCCESS ? nv_copy_text(out, length, value) : result; \
 	}
 
-/* Returns NVML's number of the architecture with this compute capability. */
+/* architecture returns NVML's number of the architecture with this compute capability. */
 static unsigned architecture(const struct gs_gpu *gpu)
 {
 	static const struct {

@@ -17,7 +17,7 @@ static unsigned percent(uint64_t busy_ns, uint64_t of_ns)
 	return rounded < 100 ? (unsigned)rounded : 100;
 }
 
-/* Returns the window that is not finished yet. */
+/* current_window returns the window that is not finished yet. */
 static uint64_t current_window(uint64_t length)
 {
 	return nv_state()->state->clock_ns / length;
@@ -55,7 +55,7 @@ static void take_day_offset(void)
 			gs_now() / 1000;
 }
 
-/* Returns the time of a window's end, in µs since 1970. */
+/* window_time returns the time of a window's end, in µs since 1970. */
 static uint64_t window_time(uint64_t window, uint64_t length)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;

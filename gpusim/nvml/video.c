@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* Returns the sum of an engine's utilisation by the processes with memory of the device. */
+/* engine_percent returns the sum of an engine's utilisation by the processes with memory of the
+ * device. */
 static unsigned engine_percent(uint32_t gpu, size_t field)
 {
 	struct gs_proc *proc;

@@ -5,20 +5,19 @@
 #include "state.h"
 
 /*
- * Returns a number that differs between processes, and between two execs of a
- * process.
+ * gs_exec_id returns a number that differs between processes, and between two execs of a process.
  */
 uint64_t gs_exec_id(void);
 
 /*
- * Reports whether a live process holds this identity, and its pid as
+ * gs_identity_alive reports whether a live process holds this identity, and its pid as
  * gs_proc_alive() does.
  */
 bool gs_identity_alive(const struct gs_handle *handle, uint32_t id, pid_t *pid);
 
 /*
- * Takes an identity. Returns 0, -EBUSY (this process holds it) or -EAGAIN
- * (another does).
+ * gs_identity_take takes an identity. Returns 0, -EBUSY (this process holds it) or -EAGAIN (another
+ * does).
  */
 int gs_identity_take(struct gs_handle *handle, uint32_t id);
 

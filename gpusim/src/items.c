@@ -141,8 +141,7 @@ static void retire(struct gs_state *state, uint32_t slot, uint16_t index, uint64
 }
 
 /*
- * Puts an item into its list. Returns true for a mark whose dependencies are
- * met.
+ * place puts an item into its list. Returns true for a mark whose dependencies are met.
  */
 static bool place(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at)
 {
@@ -168,8 +167,8 @@ static bool place(struct gs_state *state, uint32_t slot, uint16_t index, uint64_
 }
 
 /*
- * Ends the items of a list, and the marks whose dependencies are thereby met. A
- * work list replaces recursion: a chain of marks can be as long as a queue.
+ * end_all ends the items of a list, and the marks whose dependencies are thereby met. A work list
+ * replaces recursion: a chain of marks can be as long as a queue.
  */
 static void end_all(struct gs_state *state, uint32_t slot, uint16_t work, uint64_t at)
 {

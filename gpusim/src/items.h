@@ -9,22 +9,22 @@ static inline struct gs_item *gs_item_at(struct gs_state *state, uint32_t slot, 
 	return &state->items[slot][index];
 }
 
-/* Reports whether the item that ref names is unfinished. */
+/* gs_item_pending reports whether the item that ref names is unfinished. */
 bool gs_item_pending(const struct gs_state *state, uint32_t slot, struct gs_ref ref);
 
-/* Returns the first unmet dependency; its seq is 0 if all are met. */
+/* gs_item_blocker returns the first unmet dependency; its seq is 0 if all are met. */
 struct gs_ref gs_item_blocker(const struct gs_state *state, uint32_t slot, const struct gs_item *item);
 
 /*
- * Queues the item behind its blocking dependency, or makes it ready. Marks end
- * at once.
+ * gs_item_settle queues the item behind its blocking dependency, or makes it ready. Marks end at
+ * once.
  */
 void gs_item_settle(struct gs_state *state, uint32_t slot, uint16_t index);
 
-/* Makes a compute item ready once its launch has arrived on the GPU. */
+/* gs_item_arrive makes a compute item ready once its launch has arrived on the GPU. */
 void gs_item_arrive(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at);
 
-/* Ends an item that is in a ready or timed list, or in no list. */
+/* gs_item_finish ends an item that is in a ready or timed list, or in no list. */
 void gs_item_finish(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at);
 
 #endif

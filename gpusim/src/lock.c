@@ -40,7 +40,7 @@ static bool take(uint32_t *word, uint32_t expected, uint32_t value)
 					   __ATOMIC_RELAXED);
 }
 
-/* Takes the lock from a dead holder and repairs the state that it left half written. */
+/* take_over takes the lock from a dead holder and repairs the state that it left half written. */
 static bool take_over(struct gs_handle *handle, uint32_t seen)
 {
 	struct gs_state *state = handle->state;

@@ -30,10 +30,11 @@ struct gs_mps_welcome {
 	uint64_t limits[GS_MAX_GPUS]; /* bytes that a client may hold, 0: no limit */
 };
 
-/* Returns a percentage such as "10" or "12.5", above 0 and up to 100, in ppm; 0: invalid. */
+/* gs_mps_part returns a percentage such as "10" or "12.5", above 0 and up to 100, in ppm; 0:
+ * invalid. */
 uint32_t gs_mps_part(const char *text);
 
-/* Returns the bytes of a size such as "512M" or "4G"; 0: invalid. */
+/* gs_mps_size returns the bytes of a size such as "512M" or "4G"; 0: invalid. */
 uint64_t gs_mps_size(const char *text, const char **rest);
 
 /* Connects to a socket in a pipe directory. Returns the socket, or -errno. */

@@ -20,7 +20,8 @@ bool gs_nvml_user_alive(struct gs_handle *handle, const struct gs_nvml_user *use
 	       gs_identity_alive(handle, user->identity % GS_MAX_IDS, pid);
 }
 
-/* Returns the oldest entry of an ended process. There are more entries than live processes. */
+/* oldest_ended returns the oldest entry of an ended process. There are more entries than live
+ * processes. */
 static struct gs_nvml_user *oldest_ended(struct gs_handle *handle)
 {
 	struct gs_state *state = handle->state;

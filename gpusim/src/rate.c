@@ -18,7 +18,7 @@ uint64_t gs_rate_change(const struct gs_gpu *gpu, uint64_t at)
 	return gpu->power_ppm ? (at / half + 1) * half : UINT64_MAX;
 }
 
-/* Returns a × b ÷ c. The product may exceed 64 bits. */
+/* scale returns a × b ÷ c. The product may exceed 64 bits. */
 static uint64_t scale(uint64_t a, uint64_t b, uint64_t c, uint64_t round)
 {
 	return (uint64_t)(((unsigned __int128)a * b + round) / c);

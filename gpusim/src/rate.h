@@ -11,17 +11,17 @@
 
 #define GS_RATE_FULL UINT64_C(1000000)
 
-/* Returns the rate of each kernel when `running` kernels run at this time. */
+/* gs_rate returns the rate of each kernel when `running` kernels run at this time. */
 uint64_t gs_rate(const struct gs_gpu *gpu, uint64_t at, uint32_t running);
 
-/* Returns the time of the next change of the clock after this time. */
+/* gs_rate_change returns the time of the next change of the clock after this time. */
 uint64_t gs_rate_change(const struct gs_gpu *gpu, uint64_t at);
 
 /* Return the duration of this work at a rate, and the work done in a duration. */
 uint64_t gs_rate_time(uint64_t work_ns, uint64_t rate);
 uint64_t gs_rate_work(uint64_t time_ns, uint64_t rate);
 
-/* Returns the least time that the work can take. */
+/* gs_rate_least returns the least time that the work can take. */
 uint64_t gs_rate_least(const struct gs_gpu *gpu, uint64_t work_ns);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* Rebuilds the lists of one process from the states of its items alone. */
+/* relink rebuilds the lists of one process from the states of its items alone. */
 static void relink(struct gs_state *state, uint32_t slot)
 {
 	struct gs_proc *proc = &state->procs[slot];
@@ -35,8 +35,7 @@ static void relink(struct gs_state *state, uint32_t slot)
 }
 
 /*
- * Returns the pending item with the lowest (ready time, seq) above the last
- * item's.
+ * next_in_order returns the pending item with the lowest (ready time, seq) above the last item's.
  */
 static uint16_t next_in_order(struct gs_state *state, uint32_t slot, uint64_t *ready, uint64_t *seq)
 {

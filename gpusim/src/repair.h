@@ -8,12 +8,11 @@
 void gs_repair(struct gs_state *state);
 
 /*
- * Frees the lock if the previous holder of this process's identity died with
- * it.
+ * gs_lock_inherit frees the lock if the previous holder of this process's identity died with it.
  */
 void gs_lock_inherit(struct gs_handle *handle);
 
-/* Removes a process from the timeline and the table. Locked. */
+/* gs_forget removes a process from the timeline and the table. Locked. */
 void gs_forget(struct gs_state *state, uint32_t slot);
 
 #endif

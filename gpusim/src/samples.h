@@ -5,13 +5,13 @@
 
 #include "state.h"
 
-/* Adds a time span to the windows of a ring that it overlaps. */
+/* gs_sample_add adds a time span to the windows of a ring that it overlaps. */
 void gs_sample_add(struct gs_sample *ring, uint32_t size, uint64_t from, uint64_t to);
 
 /*
- * Adds a time span in which a process had a sampled GPU. A sampling driver takes a sample at the
- * end of each period. The driver attributes all of the GPU's time in the period to the process that
- * then has the GPU.
+ * gs_sample_period adds a time span in which a process had a sampled GPU. A sampling driver takes a
+ * sample at the end of each period. The driver attributes all of the GPU's time in the period to
+ * the process that then has the GPU.
  */
 void gs_sample_period(struct gs_gpu *gpu, struct gs_proc_gpu *named, uint64_t from, uint64_t to);
 

@@ -70,7 +70,8 @@ static uint32_t heir(const struct gs_shared *shared)
 	return GS_NO_PROC;
 }
 
-/* Moves the charge from a process that dropped the memory to the next holder, or frees it. */
+/* pass_on moves the charge from a process that dropped the memory to the next holder, or frees
+ * it. */
 static void pass_on(struct gs_state *state, struct gs_shared *shared)
 {
 	struct gs_proc_gpu *from = &state->procs[shared->charged].gpu[shared->gpu];

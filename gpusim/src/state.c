@@ -64,7 +64,7 @@ static void describe_self(struct gs_proc *proc, const struct gs_handle *handle)
 		proc->hostname[0] = '\0';
 }
 
-/* Fills in this process's slot, which no process held. Locked. */
+/* enter_process fills in this process's slot, which no process held. Locked. */
 static void enter_process(struct gs_handle *handle, uint32_t slot)
 {
 	struct gs_proc *proc = &handle->state->procs[slot];
@@ -104,10 +104,10 @@ static int take_observer(struct gs_handle *handle)
 }
 
 /*
- * Takes a process slot that no process uses, under the lock. Otherwise a new
- * process in a dead one's slot would seem to be the dead process until it has
- * cleared the slot. Locking needs an identity, so the process first becomes an
- * observer.
+ * take_process takes a process slot that no process uses, under the lock.
+ * Otherwise a new process in a dead one's slot would seem to be the dead
+ * process until it has cleared the slot. Locking needs an identity, so the
+ * process first becomes an observer.
  */
 static int take_process(struct gs_handle *handle)
 {
@@ -249,8 +249,8 @@ static bool fits(const struct gs_gpu *gpu, uint64_t bytes)
 }
 
 /*
- * Updates the peak. Memory of a dead process is free from its death on,
- * although it is reaped only when needed: a peak must not count it.
+ * note_peak updates the peak. Memory of a dead process is free from its death on, although it is
+ * reaped only when needed: a peak must not count it.
  */
 static void note_peak(struct gs_handle *handle, uint32_t gpu)
 {

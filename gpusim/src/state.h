@@ -335,7 +335,7 @@ struct gs_gpu_config {
 	uint32_t power_ppm, crowding_ppm, copy_stamp, sampled;
 };
 
-/* Fills in the defaults of the GPU with this index. */
+/* gs_gpu_defaults fills in the defaults of the GPU with this index. */
 void gs_gpu_defaults(struct gs_gpu_config *config, uint32_t index);
 
 /* The configuration of a machine. */
@@ -347,86 +347,89 @@ struct gs_machine {
 	uint32_t gpu_count;
 };
 
-/* Fills in the default driver. */
+/* gs_driver_defaults fills in the default driver. */
 void gs_driver_defaults(struct gs_machine *machine);
 
-/* Creates dir/state and one device file per GPU. Returns 0 or -errno. */
+/* gs_create creates dir/state and one device file per GPU. Returns 0 or -errno. */
 int gs_create(const char *dir, const struct gs_machine *machine);
 
-/* Removes the files of gs_create(). Returns 0 or -errno. */
+/* gs_destroy removes the files of gs_create(). Returns 0 or -errno. */
 int gs_destroy(const char *dir);
 
-/* Returns $GPUSIM_STATE, or GS_DEFAULT_PATH. */
+/* gs_path returns $GPUSIM_STATE, or GS_DEFAULT_PATH. */
 const char *gs_path(void);
 
 /*
- * Opens the state and takes an identity. Returns 0 or -errno: -ENOENT no such file, -EPROTO not a
- * state of this version, -ENOSPC no free identity.
+ * gs_open opens the state and takes an identity. Returns 0 or -errno: -ENOENT no such file, -EPROTO
+ * not a state of this version, -ENOSPC no free identity.
  */
 int gs_open(struct gs_handle *handle, const char *path, enum gs_role role);
 
 /*
- * Releases the identity and unmaps the state. A library must not call it before its process ends:
- * closing the file drops every lock of the process on the file, including locks of the other
- * library.
+ * gs_close releases the identity and unmaps the state. A library must not call it before its
+ * process ends: closing the file drops every lock of the process on the file, including locks of
+ * the other library.
  */
 void gs_close(struct gs_handle *handle);
 
-/* Reports whether this process may use the GPU: it can open the device file. */
+/* gs_gpu_visible reports whether this process may use the GPU: it can open the device file. */
 bool gs_gpu_visible(const struct gs_handle *handle, uint32_t gpu);
 
-/* Returns CLOCK_MONOTONIC in ns. */
+/* gs_now returns CLOCK_MONOTONIC in ns. */
 uint64_t gs_now(void);
 
-/* Takes the machine-wide lock, and repairs the state after a dead holder. */
+/* gs_lock takes the machine-wide lock, and repairs the state after a dead holder. */
 void gs_lock(struct gs_handle *handle);
 void gs_unlock(struct gs_handle *handle);
 
 /*
- * Reports whether the process in this slot lives. Sets *pid to its pid in the caller's pid
- * namespace, or 0 if it has none there. Needs no lock.
+ * gs_proc_alive reports whether the process in this slot lives. Sets *pid to its pid in the
+ * caller's pid namespace, or 0 if it has none there. Needs no lock.
  */
 bool gs_proc_alive(struct gs_handle *handle, uint32_t slot, pid_t *pid);
 
-/* Returns the next slot in use from *cursor on (start with 0), otherwise NULL. Locked. */
+/* gs_proc_next returns the next slot in use from *cursor on (start with 0), otherwise NULL.
+ * Locked. */
 struct gs_proc *gs_proc_next(struct gs_handle *handle, uint32_t *cursor);
 
-/* Frees memory, queued work and slots of dead processes. Returns the live count. Locked. */
+/* gs_reap frees memory, queued work and slots of dead processes. Returns the live count. Locked. */
 uint32_t gs_reap(struct gs_handle *handle);
 
-/* Returns the index of a process in the table. */
+/* gs_slot returns the index of a process in the table. */
 uint32_t gs_slot(const struct gs_handle *handle, const struct gs_proc *proc);
 
 /*
- * Charges and uncharges physical memory of the calling process. gs_charge() reaps dead processes,
- * and returns false if the GPU has too little memory left. Locked.
+ * gs_charge charges and uncharges physical memory of the calling process. gs_charge() reaps dead
+ * processes, and returns false if the GPU has too little memory left. Locked.
  */
 bool gs_charge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
 void gs_uncharge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
 
-/* Returns the inode of the caller's pid namespace, or 0 if it is unknown. */
+/* gs_pid_namespace returns the inode of the caller's pid namespace, or 0 if it is unknown. */
 uint64_t gs_pid_namespace(void);
 
-/* Reports whether an entry's process lives, and sets *pid as gs_proc_alive() does. */
+/* gs_nvml_user_alive reports whether an entry's process lives, and sets *pid as gs_proc_alive()
+ * does. */
 bool gs_nvml_user_alive(struct gs_handle *handle, const struct gs_nvml_user *user, pid_t *pid);
 
-/* Adds the calling process to the users of NVML. Locked. */
+/* gs_nvml_user_add adds the calling process to the users of NVML. Locked. */
 struct gs_nvml_user *gs_nvml_user_add(struct gs_handle *handle);
 
-/* Returns how often a process has called NVML. The three values identify it. Locked. */
+/* gs_nvml_calls returns how often a process has called NVML. The three values identify it.
+ * Locked. */
 uint64_t gs_nvml_calls(const struct gs_state *state, uint64_t exec_id, uint64_t pid_namespace,
 		       int32_t self_pid);
 
-/* Records an XID. Locked. */
+/* gs_add_xid records an XID. Locked. */
 void gs_add_xid(struct gs_handle *handle, uint32_t gpu, uint32_t xid);
 
 /*
- * Computes the timeline of all GPUs up to now (see timeline.h). GPU times, busy times and samples
- * are correct only after this call. Locked.
+ * gs_advance computes the timeline of all GPUs up to now (see timeline.h). GPU times, busy times
+ * and samples are correct only after this call. Locked.
  */
 void gs_advance(struct gs_handle *handle, uint64_t now);
 
-/* Computes the work up to now, including the work of dead processes. Locked. */
+/* gs_compute computes the work up to now, including the work of dead processes. Locked. */
 void gs_compute(struct gs_state *state, uint64_t now);
 
 /* ---- layout, for readers in other languages ---- */

@@ -22,7 +22,7 @@ static bool has_bit(const uint64_t *bits, uint32_t bit)
 	return bits[bit / 64] >> (bit % 64) & 1;
 }
 
-/* Returns the first set bit at or after from, wrapping around; GS_NO_PROC if none. */
+/* next_bit returns the first set bit at or after from, wrapping around; GS_NO_PROC if none. */
 static uint32_t next_bit(const uint64_t *bits, uint32_t from)
 {
 	const uint32_t words = GS_MAX_PROCS / 64;
@@ -39,15 +39,16 @@ static uint32_t next_bit(const uint64_t *bits, uint32_t from)
 }
 
 /*
- * Reports whether two processes share a slice. A process has a slice by itself, or all clients of
- * the Multi-Process Service share it.
+ * together reports whether two processes share a slice. A process has a slice by itself, or all
+ * clients of the Multi-Process Service share it.
  */
 static bool together(const struct gs_state *state, uint32_t a, uint32_t b)
 {
 	return a == b || (state->procs[a].mps == GS_MPS_CLIENT && state->procs[b].mps == GS_MPS_CLIENT);
 }
 
-/* Returns the first process at or after `from` that has ready work and shares the slice. */
+/* member_from returns the first process at or after `from` that has ready work and shares the
+ * slice. */
 static uint32_t member_from(const struct gs_state *state, const struct gs_gpu *gpu, uint32_t from)
 {
 	if (state->procs[gpu->current].mps != GS_MPS_CLIENT)
@@ -75,7 +76,8 @@ static bool holds(const struct gs_state *state, const struct gs_gpu *gpu)
 	return gpu->current != GS_NO_PROC && member_from(state, gpu, 0) != GS_NO_PROC;
 }
 
-/* Returns the process that has the next slice, after the current ones; GS_NO_PROC if none. */
+/* next_party returns the process that has the next slice, after the current ones; GS_NO_PROC if
+ * none. */
 static uint32_t next_party(const struct gs_state *state, const struct gs_gpu *gpu)
 {
 	uint32_t slot = gpu->current;
@@ -88,13 +90,13 @@ static uint32_t next_party(const struct gs_state *state, const struct gs_gpu *gp
 	return GS_NO_PROC;
 }
 
-/* Reports whether a process with ready work waits for the slice to end. */
+/* others_wait reports whether a process with ready work waits for the slice to end. */
 static bool others_wait(const struct gs_state *state, const struct gs_gpu *gpu)
 {
 	return gpu->runnable_count > 1 && next_party(state, gpu) != GS_NO_PROC;
 }
 
-/* Reports whether a kernel's time is over and it waits for the kernel that it meets. */
+/* waits reports whether a kernel's time is over and it waits for the kernel that it meets. */
 static bool waits(const struct gs_item *item)
 {
 	return item->remaining_ns == 0 && item->meet_mine && !item->met;
@@ -102,7 +104,7 @@ static bool waits(const struct gs_item *item)
 
 /* ---- arbitration ---- */
 
-/* Starts a slice. The GPU loses time when it changes between processes. */
+/* begin_slice starts a slice. The GPU loses time when it changes between processes. */
 static void begin_slice(struct gs_gpu *gpu, uint32_t slot, uint64_t at, uint64_t lost_ns)
 {
 	bool change = gpu->current != GS_NO_PROC && gpu->current != slot;
@@ -113,8 +115,8 @@ static void begin_slice(struct gs_gpu *gpu, uint32_t slot, uint64_t at, uint64_t
 }
 
 /*
- * Reports whether the GPU's holder has only items left that take no time. An event right behind a
- * kernel that ends with the slice is reached before the GPU changes over.
+ * ends_now reports whether the GPU's holder has only items left that take no time. An event right
+ * behind a kernel that ends with the slice is reached before the GPU changes over.
  */
 static bool ends_now(struct gs_state *state, const struct gs_gpu *gpu)
 {
@@ -132,7 +134,7 @@ static bool ends_now(struct gs_state *state, const struct gs_gpu *gpu)
 	return true;
 }
 
-/* Chooses the process that holds the GPU at this time. */
+/* arbitrate chooses the process that holds the GPU at this time. */
 static void arbitrate(struct gs_state *state, struct gs_gpu *gpu, uint64_t at)
 {
 	uint64_t slice_end = gpu->slice_start_ns + gpu->slice_ns;
@@ -153,7 +155,7 @@ static void arbitrate(struct gs_state *state, struct gs_gpu *gpu, uint64_t at)
 		gpu->slice_start_ns += (at - gpu->slice_start_ns) / gpu->slice_ns * gpu->slice_ns;
 }
 
-/* Returns the part of the GPU that a process's started items occupy. */
+/* filled returns the part of the GPU that a process's started items occupy. */
 static uint32_t filled(struct gs_state *state, uint32_t g, uint32_t slot)
 {
 	uint32_t demand = 0;
@@ -169,8 +171,9 @@ static uint32_t filled(struct gs_state *state, uint32_t g, uint32_t slot)
 }
 
 /*
- * Starts a process's ready items in order, as far as they fit its own part and the free part of the
- * GPU. Returns false if an item waits for another process's items to leave the GPU.
+ * start_member starts a process's ready items in order, as far as they fit its own part and the
+ * free part of the GPU. Returns false if an item waits for another process's items to leave the
+ * GPU.
  */
 static bool start_member(struct gs_state *state, uint32_t g, uint32_t slot, uint32_t *demand)
 {
@@ -197,8 +200,8 @@ static bool start_member(struct gs_state *state, uint32_t g, uint32_t slot, uint
 }
 
 /*
- * Starts the items of clients that share a slice in turn. No client overtakes a client that waits
- * for room, which might otherwise never start.
+ * start_items starts the items of clients that share a slice in turn. No client overtakes a client
+ * that waits for room, which might otherwise never start.
  */
 static void start_items(struct gs_state *state, uint32_t g)
 {
@@ -225,7 +228,7 @@ static void start_items(struct gs_state *state, uint32_t g)
 	}
 }
 
-/* Returns the current rate of each started kernel. */
+/* rate_of returns the current rate of each started kernel. */
 static uint64_t rate_of(struct gs_state *state, uint32_t g)
 {
 	struct gs_gpu *gpu = &state->gpus[g];
@@ -284,7 +287,7 @@ static uint64_t next_copy(struct gs_state *state, uint64_t limit)
 
 /* ---- passing time ---- */
 
-/* Runs a process's started items at this rate. */
+/* run_member runs a process's started items at this rate. */
 static void run_member(struct gs_state *state, uint32_t g, uint32_t slot, uint64_t from, uint64_t to,
 		       uint64_t rate)
 {
@@ -323,7 +326,7 @@ static void run_gpu(struct gs_state *state, uint32_t g, uint64_t to)
 		gs_sample_period(gpu, &state->procs[gpu->current].gpu[g], from, to);
 }
 
-/* Checks whether the kernel that this kernel meets waits for it on some GPU. */
+/* meet checks whether the kernel that this kernel meets waits for it on some GPU. */
 static void meet(struct gs_state *state, uint32_t slot, struct gs_item *item)
 {
 	for (uint32_t g = 0; g < state->gpu_count; g++) {
@@ -339,7 +342,7 @@ static void meet(struct gs_state *state, uint32_t slot, struct gs_item *item)
 	}
 }
 
-/* Ends a process's items whose time is over. */
+/* finish_member ends a process's items whose time is over. */
 static void finish_member(struct gs_state *state, uint32_t g, uint32_t slot)
 {
 	for (uint16_t i = state->procs[slot].gpu[g].ready_head; i != GS_NONE;) {
@@ -386,7 +389,7 @@ static void finish_copies(struct gs_state *state)
 	}
 }
 
-/* Computes up to the next event, or to limit. */
+/* step computes up to the next event, or to limit. */
 static void step(struct gs_state *state, uint64_t limit)
 {
 	uint64_t to = next_copy(state, limit);
@@ -413,7 +416,7 @@ void gs_compute(struct gs_state *state, uint64_t now)
 
 /* ---- looking ahead ---- */
 
-/* Returns the time that one item still needs by itself. */
+/* still_needs returns the time that one item still needs by itself. */
 static uint64_t still_needs(const struct gs_state *state, const struct gs_item *item)
 {
 	if (item->kind == GS_ITEM_COPY && item->start_ns)

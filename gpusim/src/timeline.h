@@ -39,32 +39,31 @@ struct gs_work {
 
 /* The items' own process calls each function, under the lock, after gs_advance(). */
 
-/* Queues work. Returns a reference with seq 0 if the queue is full. */
+/* gs_enqueue queues work. Returns a reference with seq 0 if the queue is full. */
 struct gs_ref gs_enqueue(struct gs_handle *handle, const struct gs_work *work);
 
 bool gs_is_pending(const struct gs_handle *handle, struct gs_ref ref);
 
 /*
- * Removes the next finished tagged item from the table; false if there is none.
+ * gs_collect removes the next finished tagged item from the table; false if there is none.
  */
 bool gs_collect(struct gs_handle *handle, struct gs_item *item);
 
-/* Reports whether the dependencies of a host item are met. */
+/* gs_host_is_ready reports whether the dependencies of a host item are met. */
 bool gs_host_is_ready(const struct gs_handle *handle, struct gs_ref ref);
 
-/* Ends a host item now. */
+/* gs_host_done ends a host item now. */
 void gs_host_done(struct gs_handle *handle, struct gs_ref ref);
 
 /*
- * Returns a time before which the item cannot be done, even if no process
- * queues work.
+ * gs_estimate returns a time before which the item cannot be done, even if no process queues work.
  */
 uint64_t gs_estimate(const struct gs_handle *handle, struct gs_ref ref);
 
-/* Rebuilds the derived lists of all processes. */
+/* gs_sched_repair rebuilds the derived lists of all processes. */
 void gs_sched_repair(struct gs_state *state);
 
-/* Removes a process's work from the timeline. */
+/* gs_sched_forget removes a process's work from the timeline. */
 void gs_sched_forget(struct gs_state *state, uint32_t slot);
 
 #endif

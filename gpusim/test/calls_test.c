@@ -45,7 +45,8 @@ int sim_impl_refused(int value)
 	return -value;
 }
 
-/* Takes alternating integers and doubles. Returns 1 if each has the value of its place. */
+/* sim_impl_varied takes alternating integers and doubles. Returns 1 if each has the value of its
+ * place. */
 int sim_impl_varied(int count, ...)
 {
 	va_list list;
@@ -164,7 +165,8 @@ static void threads(void *nothing)
 
 static char work[] = "/tmp/gpusim-calls-XXXXXX";
 
-/* Makes a machine whose profile has these lines, and selects the machine for this process. */
+/* use_profile makes a machine whose profile has these lines, and selects the machine for this
+ * process. */
 static void use_profile(const char *lines)
 {
 	char path[128], command[512];
@@ -202,7 +204,7 @@ static void failing(void *nothing)
 	CHECK(cuMemAlloc_v2(&pointer, 1) == CUDA_ERROR_UNKNOWN);
 }
 
-/* Returns the least time of several calls without relevant arguments. */
+/* least_ns returns the least time of several calls without relevant arguments. */
 static uint64_t least_ns(CUresult (*call)(void *))
 {
 	void *result[4];

@@ -168,7 +168,7 @@ static void *ask(void *argument)
 	return NULL;
 }
 
-/* Reports whether a thread may query an event, in the capturing thread or another one. */
+/* allowed reports whether a thread may query an event, in the capturing thread or another one. */
 static bool allowed(int capture, int thread_mode, bool elsewhere)
 {
 	DRIVER(cuThreadExchangeStreamCaptureMode, int *);

@@ -13,7 +13,7 @@ static CUevent make_event(void)
 	return event;
 }
 
-/* Returns the time of a kernel of this length by the GPU's clock, in ms. */
+/* stamped returns the time of a kernel of this length by the GPU's clock, in ms. */
 static double stamped(uint64_t ns)
 {
 	DRIVER(cuEventRecord, CUevent, CUstream);

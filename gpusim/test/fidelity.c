@@ -76,7 +76,7 @@ static struct moment look(const pid_t pids[2])
 	return now;
 }
 
-/* Measures each process's share of the rate of a lone process, which has all of the time. */
+/* pair measures each process's share of the rate of a lone process, which has all of the time. */
 static void pair(void)
 {
 	pid_t pids[2] = {start_saturating(200000), start_saturating(20 * MS)};
@@ -156,8 +156,8 @@ static int by_value(const void *a, const void *b)
 }
 
 /*
- * Launches a kernel of 1 ms. Returns the ms from before the call to the kernel's end, or a negative
- * number if the host delayed the launch.
+ * launch_and_wait launches a kernel of 1 ms. Returns the ms from before the call to the kernel's
+ * end, or a negative number if the host delayed the launch.
  */
 static double launch_and_wait(const struct stamp *base, CUevent end)
 {
@@ -176,8 +176,8 @@ static double launch_and_wait(const struct stamp *base, CUevent end)
 }
 
 /*
- * Launches a kernel every 20 ms. The neighbour's slices restart when a kernel ends. The pauses vary
- * by the golden section of a slice, so that launches hit all parts of a slice.
+ * measure launches a kernel every 20 ms. The neighbour's slices restart when a kernel ends. The
+ * pauses vary by the golden section of a slice, so that launches hit all parts of a slice.
  */
 static void measure(const struct stamp *base, double *samples)
 {
@@ -239,7 +239,7 @@ static void latency(void)
 static CUevent done[2];
 static CUdeviceptr piece;
 
-/* Makes this many calls of a driver function, with the calls that belong to it. */
+/* void makes this many calls of a driver function, with the calls that belong to it. */
 typedef void (*batch)(void *call, int count);
 
 static void launches(void *call, int count)
@@ -335,8 +335,8 @@ static const struct {
 };
 
 /*
- * Returns the time of a call in the quicker batches. The host delayed the others. A batch is short,
- * so that a busy host leaves some undisturbed.
+ * time_calls returns the time of a call in the quicker batches. The host delayed the others. A
+ * batch is short, so that a busy host leaves some undisturbed.
  */
 static double time_calls(batch run, void *call, double recorded)
 {
@@ -356,7 +356,7 @@ static double time_calls(batch run, void *call, double recorded)
 	return took[BATCHES / 4];
 }
 
-/* Compares the cost of this call, or of its counterpart's; false if none was recorded. */
+/* time_call compares the cost of this call, or of its counterpart's; false if none was recorded. */
 static bool time_call(const char *name)
 {
 	DRIVER(cuEventRecord, CUevent, CUstream);

@@ -21,8 +21,7 @@
 extern const char test_ptx[];
 
 /*
- * Returns an entry point of the simulated libcuda.so.1. Ends the test if it is
- * missing.
+ * driver returns an entry point of the simulated libcuda.so.1. Ends the test if it is missing.
  */
 void *driver(const char *name);
 
@@ -63,24 +62,24 @@ enum { OUT_OF_BOUNDS = 75 };
 		} \
 	} while (0)
 
-/* Initialises the driver with a context on GPU 0. */
+/* begin initialises the driver with a context on GPU 0. */
 void begin(void);
 
-/* Returns the kernel of this name from test_ptx, in the current context. */
+/* kernel returns the kernel of this name from test_ptx, in the current context. */
 CUfunction kernel(const char *name);
 
-/* Launches a spin of this length over some blocks, in a stream. */
+/* spin launches a spin of this length over some blocks, in a stream. */
 void spin(CUstream stream, uint64_t ns, unsigned blocks);
 
-/* Runs a function in a child process that has not touched the driver. */
+/* start runs a function in a child process that has not touched the driver. */
 pid_t start(void (*run)(void *), void *argument);
-/* Waits for the process and checks its exit status. */
+/* finish waits for the process and checks its exit status. */
 void finish(pid_t pid);
 void kill_hard(pid_t pid);
 
-/* Returns the state for an observer. */
+/* observer returns the state for an observer. */
 struct gs_handle *observer(void);
-/* Returns the physical bytes of a process, 0 if it has no slot. */
+/* physical returns the physical bytes of a process, 0 if it has no slot. */
 uint64_t physical(pid_t pid, uint32_t gpu);
 uint64_t gpu_time(pid_t pid, uint32_t gpu);
 uint64_t used(uint32_t gpu);

@@ -79,7 +79,7 @@ static void check_content(CUmodule module)
 	CHECK(strcmp(text, "hi") == 0);
 }
 
-/* Returns the size of the image's sections that take memory, from its ELF headers. */
+/* stated_bytes returns the size of the image's sections that take memory, from its ELF headers. */
 static uint64_t stated_bytes(const void *image, size_t size)
 {
 	Elf64_Ehdr head;

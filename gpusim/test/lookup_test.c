@@ -20,8 +20,7 @@ static FILE *open_data(const char *name)
 }
 
 /*
- * Checks "GPA name version flags rc=0" or "DLSYM name". A look-up may have no
- * name.
+ * check_line checks "GPA name version flags rc=0" or "DLSYM name". A look-up may have no name.
  */
 static void check_line(const char *line)
 {

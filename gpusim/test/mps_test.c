@@ -34,7 +34,7 @@ static int shell(const char *command, char *answer, size_t room)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Sends the daemon a command, as a user would. */
+/* control sends the daemon a command, as a user would. */
 static int control(const char *command, char *answer, size_t room)
 {
 	char line[256];
@@ -63,7 +63,7 @@ static void quit_daemon(void)
 	CHECK(control("quit -t 0", NULL, 0) == 0);
 }
 
-/* Returns the pid in the daemon's pid file. */
+/* daemon_pid returns the pid in the daemon's pid file. */
 static pid_t daemon_pid(void)
 {
 	char path[128], text[16] = "";
@@ -76,7 +76,7 @@ static pid_t daemon_pid(void)
 	return (pid_t)atoi(text);
 }
 
-/* Makes a machine with small contexts, and the daemon's directories. */
+/* setup makes a machine with small contexts, and the daemon's directories. */
 static void setup(void)
 {
 	char text[512];
@@ -144,7 +144,7 @@ struct share {
 	uint64_t took_ns;
 };
 
-/* Launches 40 kernels of 1 ms that fill the GPU. */
+/* saturate launches 40 kernels of 1 ms that fill the GPU. */
 static void saturate(void *argument)
 {
 	DRIVER(cuCtxSynchronize, void);
@@ -174,7 +174,7 @@ static struct share *shares(int count)
 	return all;
 }
 
-/* Runs two clients with these parts, which begin together. */
+/* saturate_both runs two clients with these parts, which begin together. */
 static struct share *saturate_both(const char *one, const char *two)
 {
 	struct share *both = shares(3);
@@ -255,7 +255,7 @@ static void the_environment_only_narrows(void)
 
 /* ---- number of clients ---- */
 
-/* Makes a context, reports that and waits to be killed. */
+/* stay makes a context, reports that and waits to be killed. */
 static void stay(void *argument)
 {
 	int *there = argument;

@@ -72,7 +72,7 @@ static uint64_t attribute(CUmemoryPool pool, int which)
 	return value;
 }
 
-/* Exports two allocations of a pool, keeps them until asked to end, and ends. */
+/* export exports two allocations of a pool, keeps them until asked to end, and ends. */
 static void export(void *argument)
 {
 	DRIVER(cuMemAllocFromPoolAsync, CUdeviceptr *, size_t, CUmemoryPool, CUstream);

@@ -53,7 +53,7 @@ static void the_clock_goes_up_and_down(void *unused)
 }
 
 /*
- * Returns the time of two kernels of 80 ms with this many blocks each, in ms.
+ * side_by_side returns the time of two kernels of 80 ms with this many blocks each, in ms.
  */
 static double side_by_side(unsigned blocks)
 {

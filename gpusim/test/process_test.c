@@ -236,7 +236,7 @@ static void a_forked_child_is_refused(void *unused)
 	OK(cuMemAlloc_v2(&address, MIB));
 }
 
-/* Returns the UUID of a GPU in the state as text. */
+/* uuid_text returns the UUID of a GPU in the state as text. */
 static void uuid_text(uint32_t gpu, char text[41])
 {
 	const uint8_t *u = observer()->state->gpus[gpu].uuid;

@@ -10,7 +10,7 @@
 /* Time in which even a host slowed down by instrumentation fills the queue. */
 #define LEAD_NS (100 * MS)
 
-/* Returns the time between two events around work in the default stream, in ms. */
+/* timed returns the time between two events around work in the default stream, in ms. */
 static float timed(void (*work)(void))
 {
 	DRIVER(cuEventCreate, CUevent *, unsigned);
@@ -125,7 +125,7 @@ static void saturate(void *kernel_ns)
 		spin(NULL, *(uint64_t *)kernel_ns, 1 << 20);
 }
 
-/* Starts a process that keeps the GPU full with kernels of this length. */
+/* start_saturating starts a process that keeps the GPU full with kernels of this length. */
 static pid_t start_saturating(uint64_t kernel_ns)
 {
 	pid_t pid = start(saturate, &kernel_ns);

@@ -32,7 +32,7 @@ static char *next_word(char **line)
 	return word;
 }
 
-/* Takes the call's name from a line. Returns NULL for a name that no library has. */
+/* take_name takes the call's name from a line. Returns NULL for a name that no library has. */
 static const char *take_name(struct config *config, char **line, char name[GS_CALL_SIZE])
 {
 	const char *word = next_word(line);
@@ -73,7 +73,7 @@ bool config_add_cost(struct config *config, char *line)
 	return place != NULL;
 }
 
-/* Parses the failure's result and the numbers after "after" and "count". */
+/* take_failure parses the failure's result and the numbers after "after" and "count". */
 static bool take_failure(struct gs_failure *failure, char *line)
 {
 	const char *word = next_word(&line);

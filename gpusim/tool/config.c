@@ -15,7 +15,7 @@
 
 /* ---- values ---- */
 
-/* Parses "GPU-xxxxxxxx-xxxx-…", or the 32 hexadecimal digits with or without dashes. */
+/* parse_uuid parses "GPU-xxxxxxxx-xxxx-…", or the 32 hexadecimal digits with or without dashes. */
 static bool parse_uuid(const char *text, uint8_t uuid[16])
 {
 	unsigned n = 0;
@@ -106,7 +106,7 @@ static bool set_flag(uint32_t *flag, const char *value)
 	return *flag || strcmp(value, "no") == 0;
 }
 
-/* Sets a key to the index of its value in names. */
+/* set_choice sets a key to the index of its value in names. */
 static bool set_choice(uint32_t *to, const char *const *names, size_t count, const char *value)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -256,7 +256,7 @@ static bool set_line(struct config *config, char *line, bool gpus)
 	       (machine->gpu_count == 0 && set_driver_key(config, name, value));
 }
 
-/* Reads a line and removes its end and comment. Returns 1, 0 at the file's end, or -1. */
+/* read_line reads a line and removes its end and comment. Returns 1, 0 at the file's end, or -1. */
 static int read_line(struct config *config, FILE *file, char *line, size_t size)
 {
 	size_t length;

@@ -11,20 +11,20 @@ struct config {
 	char problem[128];             /* the error of a line, if it is known */
 };
 
-/* Parses "cuLaunchKernel 2983ns". The last line of a call counts. */
+/* config_add_cost parses "cuLaunchKernel 2983ns". The last line of a call counts. */
 bool config_add_cost(struct config *config, char *line);
 
 /*
- * Parses "cuEventRecord 999 after 3 count 2"; "after" and "count" are optional.
+ * config_add_failure parses "cuEventRecord 999 after 3 count 2"; "after" and "count" are optional.
  */
 bool config_add_failure(struct config *config, char *line);
 
-/* Adds a GPU with the defaults. Returns false if there are too many. */
+/* config_add_gpu adds a GPU with the defaults. Returns false if there are too many. */
 bool config_add_gpu(struct config *config);
 
 /*
- * Reads a file into the configuration. [gpu] lines are errors unless `gpus`.
- * Returns 0, or 1 after printing the line and its error.
+ * config_read reads a file into the configuration. [gpu] lines are errors unless `gpus`. Returns 0,
+ * or 1 after printing the line and its error.
  */
 int config_read(struct config *config, const char *path, bool gpus);
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* Returns the next number of splitmix64, which derives UUIDs from a seed. */
+/* mix returns the next number of splitmix64, which derives UUIDs from a seed. */
 static uint64_t mix(uint64_t *seed)
 {
 	uint64_t z = (*seed += UINT64_C(0x9e3779b97f4a7c15));
@@ -45,7 +45,7 @@ struct options {
 	uint64_t seed;
 };
 
-/* Appends profiles to those of earlier options. */
+/* add_profiles appends profiles to those of earlier options. */
 static bool add_profiles(struct options *options, const char *files)
 {
 	size_t length = options->named ? strlen(options->profiles) : 0;

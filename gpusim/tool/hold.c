@@ -83,8 +83,8 @@ static bool parse_options(struct holding *holding, int argc, char **argv)
 	return true;
 }
 
-/* Returns the GPU to hold, or -1. Like any program, this program gets a GPU whose device it can
- * open. */
+/* choose_gpu returns the GPU to hold, or -1. Like any program, this program gets a GPU whose device
+ * it can open. */
 static int choose_gpu(const struct gs_handle *handle, const char *name)
 {
 	int named = name ? tool_find_gpu(handle->state, name) : -1;
@@ -111,7 +111,7 @@ static bool take(struct gs_handle *handle, const struct holding *holding, uint32
 	return taken;
 }
 
-/* Keeps two frames queued at any time, like a swap chain. */
+/* render keeps two frames queued at any time, like a swap chain. */
 static void render(struct gs_handle *handle, uint32_t gpu)
 {
 	const struct timespec pause = {.tv_nsec = LOOK_NS};

@@ -192,7 +192,7 @@ static void json_finished(const struct snapshot *snapshot, const struct ended *e
 	printf("]}");
 }
 
-/* Prints a process that has initialised NVML, with CUDA or without. */
+/* json_nvml_user prints a process that has initialised NVML, with CUDA or without. */
 static void json_nvml_user(const struct nvml_user *user)
 {
 	const struct gs_nvml_user *data = &user->data;

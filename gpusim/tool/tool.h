@@ -19,16 +19,16 @@ int tool_hold(int argc, char **argv);
 
 #define TOOL_UUID_SIZE 41
 
-/* Opens dir/state for reading. Returns 0, or -1 after printing the error. */
+/* tool_open opens dir/state for reading. Returns 0, or -1 after printing the error. */
 int tool_open(struct gs_handle *handle, const char *dir);
 
-/* Writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */
+/* tool_uuid writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */
 void tool_uuid(const uint8_t uuid[16], char text[TOOL_UUID_SIZE]);
 
-/* Returns the GPU with this index or UUID, or -1. */
+/* tool_find_gpu returns the GPU with this index or UUID, or -1. */
 int tool_find_gpu(const struct gs_state *state, const char *name);
 
-/* Prints a text as a JSON string. */
+/* tool_json_string prints a text as a JSON string. */
 void tool_json_string(const char *text);
 
 #endif

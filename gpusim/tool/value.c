@@ -21,8 +21,8 @@ bool value_number(const char *text, uint64_t *value, const char **rest)
 }
 
 /*
- * Parses a number with an optional unit from the table. A bare number has the
- * unit 1.
+ * number_with_unit parses a number with an optional unit from the table. A bare number has the unit
+ * 1.
  */
 static bool number_with_unit(const char *text, uint64_t *value, const char *const *units,
 		       const uint64_t *factors)

@@ -83,7 +83,8 @@ static void test_shareable_handle(void)
 	close(fd);
 }
 
-// Imports as external memory: the import maps existing memory, and its end frees none.
+// test_external_memory imports as external memory: the import maps existing memory, and its end
+// frees none.
 static void test_external_memory(void)
 {
 	struct external_handle handle = {.type = opaque_fd, .size = 64 * MIB};

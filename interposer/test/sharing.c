@@ -150,8 +150,8 @@ static void test_contexts_again(void)
 	}
 }
 
-// Exports in use stay charged without a context, and with a new context. The caller checks the
-// physical memory.
+// test_exports_kept exports in use stay charged without a context, and with a new context. The
+// caller checks the physical memory.
 static void test_exports_kept(void)
 {
 	for (int i = 0; i < 3; i++) {

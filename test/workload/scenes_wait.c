@@ -370,7 +370,7 @@ static CUresult wl_call(const struct wl_driver *driver, const char *name, CUstre
 	return wl_call_event(driver, name, stream);
 }
 
-// Calls one function of the driver repeatedly, on an idle stream.
+// wl_scene_call calls one function of the driver repeatedly, on an idle stream.
 static int wl_scene_call(struct wl_scenes *scenes)
 {
 	static const char *const names[] = {

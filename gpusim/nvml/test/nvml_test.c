@@ -141,7 +141,7 @@ static void test_uuids(void)
 	CHECK(by_uuid(&uuid, &found) == NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
 }
 
-/* Starts a process that holds 1000 bytes of GPU 0 until its pipe closes. */
+/* start_holder starts a process that holds 1000 bytes of GPU 0 until its pipe closes. */
 static pid_t start_holder(int *stop)
 {
 	int ends[2], ready[2];
