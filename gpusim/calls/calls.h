@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Failures and costs of a library's calls, as the profile sets them (driver.h).
- * Every exported function has an entry of a few instructions (entry.S). The entry
- * calls this code if the profile names any call, and otherwise jumps to the function.
+ * This header covers failures and costs of a library's calls, as the profile sets
+ * them (driver.h). Every exported function has an entry of a few instructions
+ * (entry.S). The entry calls this code if the profile names any call, and otherwise
+ * jumps to the function.
  */
 #ifndef GPUSIM_CALLS_H
 #define GPUSIM_CALLS_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The names of a library's calls, from the list in GS_NAMES. */
+/* This file contains the names of a library's calls, from the list in GS_NAMES. */
 #include "calls.h"
 
 const char *const gs_call_names[] = {

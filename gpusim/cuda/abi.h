@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The driver's ABI. The handles point to the simulator's own structures: a library is a module and
- * a kernel is a function, regardless of the calls by which a program got them.
+ * This header covers the driver's ABI. The handles point to the simulator's own structures: a
+ * library is a module and a kernel is a function, regardless of the calls by which a program got
+ * them.
  */
 #ifndef GPUSIM_ABI_H
 #define GPUSIM_ABI_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Arrays of one to three dimensions, layered, cubic and mipmapped. */
+/* This file implements arrays of one to three dimensions, layered, cubic and mipmapped. */
 #include "array.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The memory of pools that can be shared (pool.h). */
+/* This file implements the memory of pools that can be shared (pool.h). */
 #include "pool.h"
 
 #include <stdlib.h>

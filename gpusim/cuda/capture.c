@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Stream capture: calls on a capturing stream become graph nodes. */
+/* This file implements stream capture: calls on a capturing stream become graph nodes. */
 #include "capture.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The entry points of stream capture. */
+/* This file implements the entry points of stream capture. */
 #include "capture.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Creates and ends contexts. */
+/* This file creates and ends contexts. */
 #include "sim.h"
 
 #include <stdlib.h>

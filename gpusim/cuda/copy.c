@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The effect and the duration of copies and memsets. Content moves during the
- * call, and the stream only takes the time. No simulated kernel reads or writes
- * memory, so only a host function could see the difference.
+ * This file simulates the effect and the duration of copies and memsets.
+ * Content moves during the call, and the stream only takes the time. No
+ * simulated kernel reads or writes memory, so only a host function could see
+ * the difference.
  */
 #include "array.h"
 #include "graph.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The process-wide variables of the simulated driver. */
+/* This file contains the process-wide variables of the simulated driver. */
 #include "sim.h"
 
 struct sim sim = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Attributes of a context that a program reads and sets. */
+/* This file implements attributes of a context that a program reads and sets. */
 #include "sim.h"
 
 static CUdevice ordinal_of(const struct sim_context *context)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each thread's stack of contexts. */
+/* This file implements each thread's stack of contexts. */
 #include "sim.h"
 
 #define STACK_DEPTH 64

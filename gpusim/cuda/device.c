@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Attributes of a device. */
+/* This file implements attributes of a device. */
 #include "sim.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names and texts of results. */
+/* This file contains names and texts of results. */
 #include "sim.h"
 
 static const struct {

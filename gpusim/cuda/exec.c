@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Executable graphs: instantiation, launch, upload. */
+/* This file implements executable graphs: instantiation, launch, upload. */
 #include "exec.h"
 
 #include "module.h"

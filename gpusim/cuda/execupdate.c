@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Changes single steps of an executable graph. */
+/* This file changes single steps of an executable graph. */
 #include "exec.h"
 
 #include <string.h>

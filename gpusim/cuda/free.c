@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Frees device memory of all kinds. */
+/* This file frees device memory of all kinds. */
 #include "pool.h"
 
 void sim_alloc_free(struct sim_alloc *alloc)

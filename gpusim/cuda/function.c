@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Queries about kernels: attributes, parameters, occupancy. */
+/* This file implements queries about kernels: attributes, parameters, occupancy. */
 #include "module.h"
 
 #define THREADS_PER_BLOCK_MAX 1024

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Graphs, their nodes and edges. */
+/* This file implements graphs, their nodes and edges. */
 #include "graph.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory of graphs. A device has one reserve for all graphs of a process. The
- * reserve grows when a graph is uploaded or launched, and shrinks only when
- * trimmed.
+ * This file implements memory of graphs. A device has one reserve for all
+ * graphs of a process. The reserve grows when a graph is uploaded or launched,
+ * and shrinks only when trimmed.
  */
 #include "exec.h"
 

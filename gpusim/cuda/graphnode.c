@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Creates each type of graph node, with its parameters. */
+/* This file creates each type of graph node, with its parameters. */
 #include "graph.h"
 
 #include <stdlib.h>

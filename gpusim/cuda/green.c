@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Green contexts: separate contexts, with the memory that they cost. */
+/* This file implements green contexts: separate contexts, with the memory that they cost. */
 #include "sim.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls that a capture forbids. Such a call invalidates the capture, in other threads too,
- * according to the capture's mode.
+ * This file implements calls that a capture forbids. Such a call invalidates the capture, in other
+ * threads too, according to the capture's mode.
  */
 #include "capture.h"
 

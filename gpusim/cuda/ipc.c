@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Imports of other processes' memory: IPC handles and external memory. */
+/* This file implements imports of other processes' memory: IPC handles and external memory. */
 #include "share.h"
 
 #include <stdlib.h>

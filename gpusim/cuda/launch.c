@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Kernel launches, through every entry point. */
+/* This file implements kernel launches, through every entry point. */
 #include "module.h"
 
 #include <string.h>

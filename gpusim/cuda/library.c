@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Libraries: modules without a context. */
+/* This file implements libraries: modules without a context. */
 #include "jit.h"
 #include "module.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The linker: joins PTX texts, and images with PTX text, into one image. */
+/* This file implements the linker: joins PTX texts, and images with PTX text, into one image. */
 #include "jit.h"
 #include "module.h"
 

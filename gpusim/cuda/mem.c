@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Linear and managed memory. */
+/* This file implements linear and managed memory. */
 #include "share.h"
 
 static CUresult file(struct sim_context *context, enum alloc_kind kind, uint64_t size,

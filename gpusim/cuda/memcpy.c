@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The entry points of copies. */
+/* This file implements the entry points of copies. */
 #include "array.h"
 #include "graph.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The entry points of memsets. */
+/* This file implements the entry points of memsets. */
 #include "graph.h"
 
 static CUresult set(CUdeviceptr to, size_t pitch, unsigned value, unsigned element, size_t width,

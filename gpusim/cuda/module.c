@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Modules loaded from PTX text. */
+/* This file implements modules loaded from PTX text. */
 #include "jit.h"
 #include "module.h"
 

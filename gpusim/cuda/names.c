@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The table of all entry points. The functions' types do not matter in this file. */
+/* This file contains the table of all entry points. The functions' types do not matter in this
+ * file. */
 #include "names.h"
 
 #define NAME(name, version) void name(void);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fills in graph nodes, with copies of the data behind the pointers. */
+/* This file fills in graph nodes, with copies of the data behind the pointers. */
 #include "graph.h"
 
 #include "module.h"

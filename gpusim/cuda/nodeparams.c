@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads and changes the parameters of graph nodes. */
+/* This file reads and changes the parameters of graph nodes. */
 #include "graph.h"
 
 #include <string.h>

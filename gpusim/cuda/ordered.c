@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Allocations in stream order. */
+/* This file implements allocations in stream order. */
 #include "pool.h"
 #include "queue.h"
 

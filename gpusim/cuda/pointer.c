@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Attributes of an address. */
+/* This file implements attributes of an address. */
 #include "sim.h"
 
 #include <string.h>

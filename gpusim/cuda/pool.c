@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory pools. A pool reserves physical memory in steps and allocates parts of
- * it. The pool keeps freed memory until a synchronisation finds more than its
- * release threshold. Freed memory can be reused at once: stream order
- * guarantees the program the same. A pool that can be shared returns nothing
- * before it ends (poolshare.c).
+ * This file implements memory pools. A pool reserves physical memory in steps
+ * and allocates parts of it. The pool keeps freed memory until a
+ * synchronisation finds more than its release threshold. Freed memory can be
+ * reused at once: stream order guarantees the program the same. A pool that can
+ * be shared returns nothing before it ends (poolshare.c).
  */
 #include "pool.h"
 #include "queue.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Pools shared by processes. A file descriptor passes on a pool, and 64 bytes of data pass on each
- * of its allocations. An importer holds blocks: from the first import of an allocation in a block
- * until its pool ends.
+ * This file implements pools shared by processes. A file descriptor passes on a pool, and 64 bytes
+ * of data pass on each of its allocations. An importer holds blocks: from the first import of an
+ * allocation in a block until its pool ends.
  */
 #include "pool.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The data that the simulator reads from PTX text (ptx.c, ptx_data.c,
+ * This header declares the data that the simulator reads from PTX text (ptx.c, ptx_data.c,
  * ptx_link.c).
  */
 #ifndef GPUSIM_PTX_H

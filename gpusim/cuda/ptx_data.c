@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The initial content of variables: numbers, and addresses as in
- * "{1, -2, 0f3F800000, name, generic(name)+8}".
+ * This file parses the initial content of variables: numbers, and addresses as in "{1, -2,
+ * 0f3F800000, name, generic(name)+8}".
  */
 #include "ptx_text.h"
 #include "sim.h"

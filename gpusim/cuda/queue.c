@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Queues work on the timeline, and waits for it. */
+/* This file queues work on the timeline, and waits for it. */
 #include "queue.h"
 
 #include <errno.h>

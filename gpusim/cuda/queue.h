@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Submissions for events, host functions and graphs only. */
+/* This header covers submissions for events, host functions and graphs only. */
 #ifndef GPUSIM_QUEUE_H
 #define GPUSIM_QUEUE_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Device addresses. A large range of the process's address space is reserved without memory behind
- * it, so that device addresses never collide with host addresses. Content is stored by writing to
- * the device address.
+ * This file implements device addresses. A large range of the process's address space is reserved
+ * without memory behind it, so that device addresses never collide with host addresses. Content is
+ * stored by writing to the device address.
  */
 #include "sim.h"
 

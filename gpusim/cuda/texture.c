@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Texture and surface objects: views of arrays and linear memory for kernels. */
+/* This file implements texture and surface objects: views of arrays and linear memory for
+ * kernels. */
 #include "array.h"
 
 #include <stdlib.h>

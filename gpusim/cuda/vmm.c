@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The virtual memory calls. A handle's references hold its physical memory: the program's own
- * reference, one for each mapping, and one for each binding to a multicast object. The memory is
- * freed with the last reference.
+ * This file implements the virtual memory calls. A handle's references hold its physical memory:
+ * the program's own reference, one for each mapping, and one for each binding to a multicast
+ * object. The memory is freed with the last reference.
  */
 #include "vmm.h"
 

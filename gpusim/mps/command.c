@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The commands of the control daemon. */
+/* This file implements the commands of the control daemon. */
 #include "program.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The control daemon: it passes clients to the server of their user. */
+/* This file implements the control daemon: it passes clients to the server of their user. */
 #include "program.h"
 
 #include <errno.h>

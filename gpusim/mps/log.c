@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The directories of the daemon's pipes and logs, and writing to a log. */
+/* This file handles the directories of the daemon's pipes and logs, and writing to a log. */
 #include "program.h"
 
 #include <stdarg.h>

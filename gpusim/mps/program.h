@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The simulated nvidia-cuda-mps-control: the daemon, its server, and the
+ * This header covers the simulated nvidia-cuda-mps-control: the daemon, its server, and the
  * commands that the program reads from its standard input.
  */
 #ifndef GPUSIM_MPS_PROGRAM_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lookup and identification of devices. */
+/* This file implements lookup and identification of devices. */
 #include "nvml.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Events: XIDs, which each waiter reads from the state's ring. */
+/* This file implements events: XIDs, which each waiter reads from the state's ring. */
 #include "nvml.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fields: values that NVML returns by number instead of by a function each. */
+/* This file implements fields: values that NVML returns by number instead of by a function each. */
 #include "nvml.h"
 
 enum { FIELD_RECOVERY_ACTION = 230, TYPE_UNSIGNED = 1 };

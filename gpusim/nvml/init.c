@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Initialisation and shutdown, device handles, and the check at the start of every call. */
+/* This file implements initialisation and shutdown, device handles, and the check at the start of
+ * every call. */
 #include "nvml.h"
 
 #include "calls.h"

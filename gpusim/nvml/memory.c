@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory: the sum of all processes on a device. */
+/* This file implements memory: the sum of all processes on a device. */
 #include "nvml.h"
 
 /* read_memory reads total and used bytes of a device. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Properties and modes: some configured, most with the values of an idle H200.
+ * This file implements properties and modes: some configured, most with the values of an idle H200.
  */
 #include "nvml.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* NVML's functions about the whole machine, and the names of its errors. */
+/* This file implements NVML's functions about the whole machine, and the names of its errors. */
 #include "nvml.h"
 
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Utilisation of devices and of processes: the busy time of finished windows of 100 ms, as a whole
- * percentage. On a sampled GPU, the process that has the GPU at the end of a period is charged with
- * all of the GPU's time in the period.
+ * This file implements utilisation of devices and of processes: the busy time of finished windows
+ * of 100 ms, as a whole percentage. On a sampled GPU, the process that has the GPU at the end of a
+ * period is charged with all of the GPU's time in the period.
  */
 #include "nvml.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Utilisation of a device's video engines. NVML lists the encoder's sessions, but not the
- * decoder's.
+ * This file implements utilisation of a device's video engines. NVML lists the encoder's sessions,
+ * but not the decoder's.
  */
 #include "nvml.h"
 

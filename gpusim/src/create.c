@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Creates and removes a machine's state and device files. */
+/* This file creates and removes a machine's state and device files. */
 #include "state.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Identities: bytes of the state file that a live process holds locked. */
+/* This file implements identities: bytes of the state file that a live process holds locked. */
 #include "identity.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The life of an item: queued, blocked by a dependency, ready, done. */
+/* This file implements the life of an item: queued, blocked by a dependency, ready, done. */
 #include "items.h"
 
 static void set_bit(uint64_t *bits, uint32_t bit)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The machine-wide lock: a futex word that names its holder's identity.
+ * This file implements the machine-wide lock: a futex word that names its holder's identity.
  *
  * A robust pthread mutex would not work: it identifies its holder by thread id, and processes in
  * the pid namespaces of several containers share thread ids. In this lock, a waiter queries the

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The messages between a client of the Multi-Process Service, its control daemon and its server,
- * over sockets that keep message boundaries. Only the simulator's programs use them: the messages
- * of the real programs are not documented.
+ * This header declares the messages between a client of the Multi-Process Service, its control
+ * daemon and its server, over sockets that keep message boundaries. Only the simulator's programs
+ * use them: the messages of the real programs are not documented.
  */
 #ifndef GPUSIM_MPS_H
 #define GPUSIM_MPS_H

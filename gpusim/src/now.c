@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The clock of all machines. */
+/* This file implements the clock of all machines. */
 #include "state.h"
 
 #include <time.h>

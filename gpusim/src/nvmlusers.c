@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The processes that call NVML, and their numbers of calls: tests check that some make none. */
+/* This file records the processes that call NVML, and their numbers of calls: tests check that some
+ * make none. */
 #include "state.h"
 
 #include "identity.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The speed of kernels. A power limit raises and lowers the SMs' clock, and kernels that run side
- * by side slow each other down. Rates are in ppm of the speed at which a kernel takes its nominal
- * length.
+ * This header covers the speed of kernels. A power limit raises and lowers the SMs' clock, and
+ * kernels that run side by side slow each other down. Rates are in ppm of the speed at which a
+ * kernel takes its nominal length.
  */
 #ifndef GPUSIM_RATE_H
 #define GPUSIM_RATE_H

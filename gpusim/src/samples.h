@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The utilisation samples that NVML reports, recorded as the timeline advances. */
+/* This header covers the utilisation samples that NVML reports, recorded as the timeline
+ * advances. */
 #ifndef GPUSIM_SAMPLES_H
 #define GPUSIM_SAMPLES_H
 

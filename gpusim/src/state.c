@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opens the state, its process table and its memory counters. */
+/* This file opens the state, its process table and its memory counters. */
 #include "state.h"
 
 #include "identity.h"

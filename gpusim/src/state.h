@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The state of the simulated GPUs of one machine: a file that every process maps. Its layout is
- * fixed (little-endian, the same on x86-64 and arm64). The end of this file asserts every offset
- * that a reader outside C may use.
+ * This header covers the state of the simulated GPUs of one machine: a file that every process
+ * maps. Its layout is fixed (little-endian, the same on x86-64 and arm64). The end of this file
+ * asserts every offset that a reader outside C may use.
  *
  * Access: gs_lock() guards everything but the identity records and the lock word. Values marked
  * "derived" are recomputed after the lock's holder died. All other values survive the holder as

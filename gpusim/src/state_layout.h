@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The layout of the state for readers in other languages. */
+/* This header covers the layout of the state for readers in other languages. */
 #ifndef GPUSIM_STATE_LAYOUT_H
 #define GPUSIM_STATE_LAYOUT_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The timeline: a discrete-event model of every GPU's work. Each reader of the
+ * This header covers the timeline: a discrete-event model of every GPU's work. Each reader of the
  * state advances it under the lock. Between two reads no code runs and no work is lost: the next
  * reader computes the interval from the queued work.
  *

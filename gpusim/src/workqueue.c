@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A process's own queue: work is added, and removed when it is done. */
+/* This file implements a process's own queue: work is added, and removed when it is done. */
 #include "timeline.h"
 
 #include "items.h"

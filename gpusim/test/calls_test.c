@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The failures and costs of calls that a profile sets by name: of both libraries, in every way to
- * reach the call. Arguments and results pass the entries unchanged.
+ * This test covers the failures and costs of calls that a profile sets by name: of both libraries,
+ * in every way to reach the call. Arguments and results pass the entries unchanged.
  */
 #include "harness.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The rules of captures and events in a real driver. capture_test.conf enables them. */
+/* This test covers the rules of captures and events in a real driver. capture_test.conf enables
+ * them. */
 #include "harness.h"
 
 #include <pthread.h>

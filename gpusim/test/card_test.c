@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The differences between cards: clock, hardware queues, stamps of events. */
+/* This test covers the differences between cards: clock, hardware queues, stamps of events. */
 #include "harness.h"
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Compares figures recorded on an H200 (driver 580.159.04, CUDA 13.0, no other load) with
+ * This file compares figures recorded on an H200 (driver 580.159.04, CUDA 13.0, no other load) with
  * measurements of programs on this machine:
  *   fidelity pair|gaps|latency|calls|CALL
  * "calls" lists the calls whose cost was recorded.

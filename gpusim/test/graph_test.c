@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Graphs and stream capture. */
+/* This test covers graphs and stream capture. */
 #include "harness.h"
 
 #include <pthread.h>

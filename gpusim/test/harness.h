@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Functions shared by the tests: the driver by dlopen, checks, helper
+ * This header declares functions shared by the tests: the driver by dlopen, checks, helper
  * processes.
  */
 #ifndef GPUSIM_HARNESS_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The linker, and PTX as compilers emit it: names, initial content, errors. */
+/* This test covers the linker, and PTX as compilers emit it: names, initial content, errors. */
 #include "harness.h"
 
 #include <elf.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every way to allocate device memory: how much it takes, and that freeing returns it. */
+/* This test covers every way to allocate device memory: how much it takes, and that freeing returns
+ * it. */
 #include "harness.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The Multi-Process Service, through the daemon's own program: its commands,
+ * This test covers the Multi-Process Service, through the daemon's own program: its commands,
  * clients side by side, their limits, and the effects of the daemon's end.
  */
 #include "harness.h"

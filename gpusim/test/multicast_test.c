@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Multicast objects: allowed members, and the lifetime of bound memory. */
+/* This test covers multicast objects: allowed members, and the lifetime of bound memory. */
 #include "harness.h"
 
 #include <unistd.h>

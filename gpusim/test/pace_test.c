@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Time beside the work itself: switches, gaps, latency of launches; and NVML's samples. */
+/* This test covers time beside the work itself: switches, gaps, latency of launches; and NVML's
+ * samples. */
 #include "harness.h"
 
 #include "../nvml/nvml_abi.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pools shared by processes: see poolshare_test.conf. */
+/* This test covers pools shared by processes: see poolshare_test.conf. */
 #include "harness.h"
 
 #include <string.h>

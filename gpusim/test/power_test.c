@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The speed of kernels: under a power limit, and beside each other. */
+/* This test covers the speed of kernels: under a power limit, and beside each other. */
 #include "harness.h"
 
 static CUevent make_event(void)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Texture and surface objects: allowed resources, and that the objects take no
+ * This test covers texture and surface objects: allowed resources, and that the objects take no
  * memory.
  */
 #include "harness.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Many threads in one process: most useful under ThreadSanitizer. */
+/* This test covers many threads in one process: most useful under ThreadSanitizer. */
 #include "harness.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Time: exact durations, order, concurrency, slices between processes. */
+/* This test covers time: exact durations, order, concurrency, slices between processes. */
 #include "harness.h"
 
 #include <signal.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The restrictions of a profile beyond the default driver: see unkind_test.conf. */
+/* This test covers the restrictions of a profile beyond the default driver: see
+ * unkind_test.conf. */
 #include "harness.h"
 
 #include <string.h>

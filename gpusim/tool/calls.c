@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The profile's keys for calls by name: "cost = CALL TIME", "fail = CALL RESULT …". */
+/* This file implements the profile's keys for calls by name: "cost = CALL TIME", "fail = CALL
+ * RESULT …". */
 #include "config.h"
 #include "value.h"
 

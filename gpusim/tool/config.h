@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The configuration of a machine, from files and options. */
+/* This header covers the configuration of a machine, from files and options. */
 #ifndef GPUSIM_CONFIG_H
 #define GPUSIM_CONFIG_H
 

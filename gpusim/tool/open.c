@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Functions of the commands that read a state. */
+/* This file contains functions of the commands that read a state. */
 #include "tool.h"
 
 #include <errno.h>

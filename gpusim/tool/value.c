@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Values of configurations, profiles and options, in text. */
+/* This file parses values of configurations, profiles and options, in text. */
 #include "value.h"
 
 #include <ctype.h>

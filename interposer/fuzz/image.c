@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Images of modules, whose sizes are read before the driver sees them. No byte beyond the image's
-// end is read, whatever a program passes.
+// This file fuzzes images of modules, whose sizes are read before the driver sees them. No byte
+// beyond the image's end is read, whatever a program passes.
 
 #include "memory/image.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The usage page, which every tenant can write. Several processes (here, several mappings in one
-// process: file descriptions hold slots) reserve and release, start and end, while arbitrary bytes
-// are written to the page.
+// This file fuzzes the usage page, which every tenant can write. Several processes (here, several
+// mappings in one process: file descriptions hold slots) reserve and release, start and end, while
+// arbitrary bytes are written to the page.
 //
 // The guarantees: no crash, no endless wait, and
 //    - no process is ever granted more than the limit, whatever is written;

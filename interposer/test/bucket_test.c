@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The bucket of GPU time. Clocks are arguments.
+// This test covers the bucket of GPU time. Clocks are arguments.
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Captures, and the interposer's own use of streams. The driver here has a legacy stream and
-// blocking streams. During a capture of a blocking stream, the driver does not report the state of
-// the legacy stream, which no thread may touch.
+// This test covers captures, and the interposer's own use of streams. The driver here has a legacy
+// stream and blocking streams. During a capture of a blocking stream, the driver does not report
+// the state of the legacy stream, which no thread may touch.
 
 #include <pthread.h>
 #include <sched.h>

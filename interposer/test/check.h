@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks for tests. A failed check prints its place and ends the program.
+// This header covers checks for tests. A failed check prints its place and ends the program.
 
 #ifndef VG_TEST_CHECK_H
 #define VG_TEST_CHECK_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Single claims: the memory held before the driver's call, the charge after it, and the release
-// when the memory is freed. claims_test.c tests many claims at once.
+// This test covers single claims: the memory held before the driver's call, the charge after it,
+// and the release when the memory is freed. claims_test.c tests many claims at once.
 
 #include "memory/claim.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The clock that uses the processor's counter. The clock returns the kernel's time, seldom reads
-// the kernel's clock, and detects a change of the counter's rate.
+// This test covers the clock that uses the processor's counter. The clock returns the kernel's
+// time, seldom reads the kernel's clock, and detects a change of the counter's rate.
 
 #include "base/clock.h"
 

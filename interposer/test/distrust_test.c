@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The interposer's reports to the agent about its measurements: the clock's drift and the length of
-// a turn, from probes, and the number of distrusted probes. Clocks are arguments.
+// This test covers the interposer's reports to the agent about its measurements: the clock's drift
+// and the length of a turn, from probes, and the number of distrusted probes. Clocks are arguments.
 
 #include "time/distrust.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Estimates of the length of work, and of its variation. Clocks are arguments.
+// This test covers estimates of the length of work, and of its variation. Clocks are arguments.
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Events and captures in place of the driver's. Events are counted and take their time from the
-// test. No event may be recorded into a capture.
+// This header covers events and captures in place of the driver's. Events are counted and take
+// their time from the test. No event may be recorded into a capture.
 
 #ifndef VG_TEST_EVENTS_H
 #define VG_TEST_EVENTS_H

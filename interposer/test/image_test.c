@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The device memory of a module's variables, read from its image.
+// This test covers the device memory of a module's variables, read from its image.
 
 #define _GNU_SOURCE
 #include <elf.h>

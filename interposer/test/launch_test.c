@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A launch's queries to the driver, the device to which its work is charged, and the moment at
-// which debts are charged to the container's bucket. The driver here has two GPUs, a context on
-// each, and streams that the test assigns to GPUs.
+// This test covers a launch's queries to the driver, the device to which its work is charged, and
+// the moment at which debts are charged to the container's bucket. The driver here has two GPUs, a
+// context on each, and streams that the test assigns to GPUs.
 
 #include <string.h>
 

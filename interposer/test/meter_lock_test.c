@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A contended meter: threads wait for their turn, and streams that end meanwhile are recorded.
+// This test covers a contended meter: threads wait for their turn, and streams that end meanwhile
+// are recorded.
 
 #include "time/meter.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The meter's charges for work of several streams. The meter creates no more events than the
-// streams can have in progress. The driver here counts events and has its own clock, which only
-// runs while work runs.
+// This test covers the meter's charges for work of several streams. The meter creates no more
+// events than the streams can have in progress. The driver here counts events and has its own
+// clock, which only runs while work runs.
 
 #include "time/meter.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Two GPUs of a container, throttled together. Clocks are arguments.
+// This test covers two GPUs of a container, throttled together. Clocks are arguments.
 
 #include <string.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The lock order that debug builds assert. The test compiles the mutex as a debug build does.
+// This test covers the lock order that debug builds assert. The test compiles the mutex as a debug
+// build does.
 
 #define _GNU_SOURCE
 #ifndef VG_DEBUG

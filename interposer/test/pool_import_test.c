@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The charge of pools of other processes.
+// This test covers the charge of pools of other processes.
 
 #include "memory/pool.h"
 

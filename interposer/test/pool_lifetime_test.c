@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The charge of pools that are created and destroyed, while in use too, and of pools of each kind.
+// This test covers the charge of pools that are created and destroyed, while in use too, and of
+// pools of each kind.
 
 #include "memory/pool_lifetime.h"
 

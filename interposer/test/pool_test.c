@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A pool's charge when threads query it and make it grow in an order that is very rare on a real
-// machine.
+// This test covers a pool's charge when threads query it and make it grow in an order that is very
+// rare on a real machine.
 
 #include "memory/pool.h"
 

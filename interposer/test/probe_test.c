@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The time of other containers that probes measure. Clocks are arguments.
+// This test covers the time of other containers that probes measure. Clocks are arguments.
 
 #include <string.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Functions of tests that act as a program: they look up the driver by its name.
+// This header declares functions of tests that act as a program: they look up the driver by its
+// name.
 
 #ifndef VG_TEST_PROGRAM_H
 #define VG_TEST_PROGRAM_H

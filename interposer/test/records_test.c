@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The records of pools: their places, and their limited number.
+// This test covers the records of pools: their places, and their limited number.
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The pages of a container whose slots are tested.
+// This header covers the pages of a container whose slots are tested.
 
 #ifndef VG_TEST_SLOTS_H
 #define VG_TEST_SLOTS_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The slot that a process takes, its contents, and the behaviour without free slots.
+// This test covers the slot that a process takes, its contents, and the behaviour without free
+// slots.
 
 #define _GNU_SOURCE
 #include <errno.h>

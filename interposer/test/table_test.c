@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The table of this process's memory, compared with a plain list, and with many threads.
+// This test covers the table of this process's memory, compared with a plain list, and with many
+// threads.
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Types of calls, and the physical memory of a process, for the programs of unkind_test.sh.
+// This header declares types of calls, and the physical memory of a process, for the programs of
+// unkind_test.sh.
 
 #ifndef VG_TEST_UNKIND_H
 #define VG_TEST_UNKIND_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The ways of the program attack, by the file that they attack.
+// This header covers the ways of the program attack, by the file that they attack.
 
 #ifndef WORKLOAD_ATTACK_H
 #define WORKLOAD_ATTACK_H

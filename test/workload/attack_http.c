@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Attacks on the agent's HTTP server.
+// This file implements attacks on the agent's HTTP server.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Attacks on the container's usage page.
+// This file implements attacks on the container's usage page.
 
 #define _GNU_SOURCE
 #include <fcntl.h>

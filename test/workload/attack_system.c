@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Attacks on the container's mounts, and on the kernel's tables.
+// This file implements attacks on the container's mounts, and on the kernel's tables.
 
 #define _GNU_SOURCE
 #include <errno.h>

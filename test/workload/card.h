@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The measurements of card.
+// This header covers the measurements of card.
 
 #ifndef WORKLOAD_CARD_H
 #define WORKLOAD_CARD_H

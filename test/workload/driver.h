@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The CUDA driver as a program reaches it at run time: dlopen opens it, and cuGetProcAddress
-// returns each function, as for CUDA's runtime library, or dlsym, as for other frameworks.
+// This header covers the CUDA driver as a program reaches it at run time: dlopen opens it, and
+// cuGetProcAddress returns each function, as for CUDA's runtime library, or dlsym, as for other
+// frameworks.
 
 #ifndef WORKLOAD_DRIVER_H
 #define WORKLOAD_DRIVER_H

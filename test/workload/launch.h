@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The patterns in which kernels can be launched.
+// This header covers the patterns in which kernels can be launched.
 
 #ifndef WORKLOAD_LAUNCH_H
 #define WORKLOAD_LAUNCH_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The devices and processes that the management library (NVML) shows to this program, as JSON.
+// This header covers the devices and processes that the management library (NVML) shows to this
+// program, as JSON.
 
 #ifndef WORKLOAD_NVML_VIEW_H
 #define WORKLOAD_NVML_VIEW_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Captures of streams, beside other work of the process that a driver permits meanwhile.
+// This file contains scenes with captures of streams, beside other work of the process that a
+// driver permits meanwhile.
 
 #include "scenes.h"
 

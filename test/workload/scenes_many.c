@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Work of many threads, and of several contexts of one process.
+// This file contains scenes with work of many threads, and of several contexts of one process.
 
 #include "scenes.h"
 

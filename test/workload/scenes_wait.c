@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Work beside a kernel that runs for long: a caller that waits for this kernel hangs if it never
-// ends.
+// This file contains scenes with work beside a kernel that runs for long: a caller that waits for
+// this kernel hangs if it never ends.
 
 #include "scenes.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The data that a storm's threads (storm_thread.c) and its process (storm.c) share.
+// This header declares the data that a storm's threads (storm_thread.c) and its process (storm.c)
+// share.
 #ifndef WL_STORM_H
 #define WL_STORM_H
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The ways of acquiring device memory, each a pair of functions that take and free memory.
+// This header covers the ways of acquiring device memory, each a pair of functions that take and
+// free memory.
 
 #ifndef WORKLOAD_WAYS_H
 #define WORKLOAD_WAYS_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Contexts, each of which takes memory of a size that the driver chooses.
+// This file takes memory by contexts, each of which takes memory of a size that the driver chooses.
 
 #include "ways.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory nodes of graphs, added in three ways. The launch of the graph acquires their memory, which
-// stays after the launch, because nothing frees it.
+// This file takes memory by memory nodes of graphs, added in three ways. The launch of the graph
+// acquires their memory, which stays after the launch, because nothing frees it.
 
 #include "ways.h"
 

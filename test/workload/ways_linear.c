@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Linear memory, managed memory, virtual memory management, and variables of
+// This file takes linear memory, managed memory, virtual memory management, and variables of
 // modules.
 
 #include "ways.h"

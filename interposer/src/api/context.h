@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Functions for all kinds of contexts.
+// This header declares functions for all kinds of contexts.
 
 #ifndef VG_CONTEXT_H
 #define VG_CONTEXT_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Batches of copies. The part of a batch within a device is one piece of work: the driver documents
-// nothing about the order of its copies.
+// This file handles batches of copies. The part of a batch within a device is one piece of work:
+// the driver documents nothing about the order of its copies.
 
 #include "fill.h"
 #include "time/throttle.h"

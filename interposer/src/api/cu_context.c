@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Contexts that a program creates. The agent has measured how much memory a context takes, and
-// written it on the limits page. No mutex is held during the driver's calls. A driver that creates
-// a context opens libraries, whose constructors may use CUDA. A driver that ends a context waits
-// for the GPU.
+// This file handles contexts that a program creates. The agent has measured how much memory a
+// context takes, and written it on the limits page. No mutex is held during the driver's calls. A
+// driver that creates a context opens libraries, whose constructors may use CUDA. A driver that
+// ends a context waits for the GPU.
 
 #include "context.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Copies within a device, which hold the GPU as kernels do. Copies from and to the host, or to
-// another device, run on copy engines and are free. Some copies wait for earlier work, and are
-// watched.
+// This file handles copies within a device, which hold the GPU as kernels do. Copies from and to
+// the host, or to another device, run on copy engines and are free. Some copies wait for earlier
+// work, and are watched.
 
 #include "fill.h"
 #include "time/throttle.h"

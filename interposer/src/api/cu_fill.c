@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Memsets, which hold the GPU as kernels do.
+// This file handles memsets, which hold the GPU as kernels do.
 
 #include "fill.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Functions, kernels and names in modules: a program that looks them up or asks about them may
-// cause the driver to load code. See use.h.
+// This file handles functions, kernels and names in modules: a program that looks them up or asks
+// about them may cause the driver to load code. See use.h.
 
 #include "driver/handle.h"
 #include "memory/use.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory nodes of graphs, whether a program adds them by their own call, by cuGraphAddNode or by a
-// capture. The nodes are counted when the graph becomes executable. A launch or an upload allocates
-// their memory from the device's memory of graphs, which the driver keeps until it is trimmed. The
-// memory of a device's graphs is therefore a pool (pool_held.h).
+// This file handles memory nodes of graphs, whether a program adds them by their own call, by
+// cuGraphAddNode or by a capture. The nodes are counted when the graph becomes executable. A launch
+// or an upload allocates their memory from the device's memory of graphs, which the driver keeps
+// until it is trimmed. The memory of a device's graphs is therefore a pool (pool_held.h).
 
 #include <stdlib.h>
 #include <string.h>

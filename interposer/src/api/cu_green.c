@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Green contexts, which live in the primary context.
+// This file handles green contexts, which live in the primary context.
 
 #include "context.h"
 #include "cu_primary.h"

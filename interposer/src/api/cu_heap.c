@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory of a context for kernels that a program can enlarge: stacks, the device heap and the FIFO
-// of printf.
+// This file handles memory of a context for kernels that a program can enlarge: stacks, the device
+// heap and the FIFO of printf.
 //
 // The entry of a limit is filed before the driver first changes the limit. The entry has the value
 // of the limit at that time, whose memory is part of the context. If several threads raise a limit,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Launches of kernels. Graphs are launched in cu_graph.c.
+// This file handles launches of kernels. Graphs are launched in cu_graph.c.
 
 #include "driver/handle.h"
 #include "memory/use.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Primary contexts. The first thread to retain one claims its memory, and files its entry when the
-// driver has created it. If two threads do so at once, both claim, and the second thread releases
-// its claim: for a moment the context is charged twice. The entry counts how often the program has
-// retained the context. Before the release that will end the context, all entries of the context
-// are taken out of the table.
+// This file handles primary contexts. The first thread to retain one claims its memory, and files
+// its entry when the driver has created it. If two threads do so at once, both claim, and the
+// second thread releases its claim: for a moment the context is charged twice. The entry counts how
+// often the program has retained the context. Before the release that will end the context, all
+// entries of the context are taken out of the table.
 //
 // A thread may retain a context while another thread releases it for the last time. Charges of
 // memory that ended with the context may then stay until the context finally ends. The interposer

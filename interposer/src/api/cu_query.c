@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Queries whether work is done, from programs that poll instead of waiting.
+// This file handles queries whether work is done, from programs that poll instead of waiting.
 
 #include "time/watch.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Virtual memory management. Physical memory of a GPU is charged to that GPU when it is created,
-// whichever context is current. The memory is released when its handle has been released as often
-// as it was obtained, and all its mappings have been undone, in any order. Memory of the host is
-// not charged.
+// This file handles virtual memory management. Physical memory of a GPU is charged to that GPU when
+// it is created, whichever context is current. The memory is released when its handle has been
+// released as often as it was obtained, and all its mappings have been undone, in any order. Memory
+// of the host is not charged.
 //
 // Exported memory stays charged, because a file descriptor for it keeps it, and the interposer
 // cannot find out which process has the descriptor. Memory that was bound to a multicast object or

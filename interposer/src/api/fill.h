@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Memsets and copies within a device as work, identified by their kind and size.
+// This header covers memsets and copies within a device as work, identified by their kind and size.
 
 #ifndef VG_FILL_H
 #define VG_FILL_H

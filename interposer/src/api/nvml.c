@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The management library as a container sees it: a GPU's memory is the limit, and its used memory
-// is that of the container. All other values are the driver's.
+// This file handles the management library as a container sees it: a GPU's memory is the limit, and
+// its used memory is that of the container. All other values are the driver's.
 
 #include <stdatomic.h>
 #include <string.h>

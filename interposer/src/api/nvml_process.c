@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Lists of processes. A container sees only its own processes that have a slot on the usage page,
-// with the pids of its own namespace. The driver's list has the processes of all containers, and
-// often the host's pids.
+// This file handles lists of processes. A container sees only its own processes that have a slot on
+// the usage page, with the pids of its own namespace. The driver's list has the processes of all
+// containers, and often the host's pids.
 
 #include "nvml.h"
 #include "pages/slot.h"

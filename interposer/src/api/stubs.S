@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The exported names of the driver. VG_STUBS is the list that gen/symbols.awk generates from the
-// table in symbols/. Another architecture must add only VG_FORWARD, VG_OWN and VG_DATA, which are
-// defined here.
+// This file handles the exported names of the driver. VG_STUBS is the list that gen/symbols.awk
+// generates from the table in symbols/. Another architecture must add only VG_FORWARD, VG_OWN and
+// VG_DATA, which are defined here.
 //
 // A forwarding stub jumps through vg_real_functions[index], which lies in .bss: a process that
 // never calls the driver pays no relocation for it. While the entry is NULL, the first call goes

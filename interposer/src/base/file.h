@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// File calls without symbol versions of glibc 2.33: the library must load with older ones, too.
+// This header declares file calls without symbol versions of glibc 2.33: the library must load with
+// older ones, too.
 
 #ifndef VG_FILE_H
 #define VG_FILE_H

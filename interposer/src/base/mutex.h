@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A mutex that survives fork and killed owners. The mutex is private to the process.
+// This header declares a mutex that survives fork and killed owners. The mutex is private to the
+// process.
 
 #ifndef VG_MUTEX_H
 #define VG_MUTEX_H

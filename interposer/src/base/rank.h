@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The order of our mutexes. A thread that holds a mutex may only lock mutexes of a higher rank.
-// Builds with VG_DEBUG, such as the sanitizers' builds, assert it at every lock.
+// This header covers the order of our mutexes. A thread that holds a mutex may only lock mutexes of
+// a higher rank. Builds with VG_DEBUG, such as the sanitizers' builds, assert it at every lock.
 
 #ifndef VG_RANK_H
 #define VG_RANK_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The size of physical memory, which the driver does not report for a handle.
+// This header covers the size of physical memory, which the driver does not report for a handle.
 
 #ifndef VG_ALLOCATION_H
 #define VG_ALLOCATION_H

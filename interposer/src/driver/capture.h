@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Captures of streams, and the interposer's calls that captures forbid.
+// This header covers captures of streams, and the interposer's calls that captures forbid.
 //
 // The interposer must not touch a stream under capture: an event would become part of the capture,
 // and a query would invalidate it. The same holds for the legacy stream during the capture of a

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Calls of the real driver, with types.
+// This header declares calls of the real driver, with types.
 
 #ifndef VG_DRIVER_H
 #define VG_DRIVER_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The driver's information about a stream.
+// This header covers the driver's information about a stream.
 
 #ifndef VG_STREAM_H
 #define VG_STREAM_H

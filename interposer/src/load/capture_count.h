@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The number of captures of streams that may be open. The number may be too high, never too low:
-// unless it is 0, the driver must be asked.
+// This header covers the number of captures of streams that may be open. The number may be too
+// high, never too low: unless it is 0, the driver must be asked.
 
 #ifndef VG_CAPTURE_COUNT_H
 #define VG_CAPTURE_COUNT_H

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The dynamic loader's functions. These functions are not imported, for two reasons. glibc before
-// 2.34 has them in libdl.so.2, which a preloaded library must not require: if it were missing,
-// every process of the container would die. Names such as dlopen would also resolve to preloaded
-// libraries, including this one. Therefore the functions are looked up in the C library itself.
+// This header covers the dynamic loader's functions. These functions are not imported, for two
+// reasons. glibc before 2.34 has them in libdl.so.2, which a preloaded library must not require: if
+// it were missing, every process of the container would die. Names such as dlopen would also
+// resolve to preloaded libraries, including this one. Therefore the functions are looked up in the
+// C library itself.
 
 #ifndef VG_LOADER_H
 #define VG_LOADER_H

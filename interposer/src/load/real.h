@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The driver's real library, opened when its first function is needed. This file is compiled once
-// for each replaced library (see the Makefile):
+// This header covers the driver's real library, opened when its first function is needed. This file
+// is compiled once for each replaced library (see the Makefile):
 //   VG_LIBRARY        its SONAME
 //   VG_SYMBOLS        the header generated from its table of symbols
 //   VG_NO_LIBRARY     the result of its functions while it cannot be found

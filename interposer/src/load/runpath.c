@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Directories that programs and libraries name in DT_RPATH and DT_RUNPATH for the loader to search.
-// Programs built by Nix find the driver that way.
+// This file finds directories that programs and libraries name in DT_RPATH and DT_RUNPATH for the
+// loader to search. Programs built by Nix find the driver that way.
 
 #define _GNU_SOURCE
 #include "runpath.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The run paths of the objects that the loader has loaded.
+// This header covers the run paths of the objects that the loader has loaded.
 
 #ifndef VG_RUNPATH_H
 #define VG_RUNPATH_H

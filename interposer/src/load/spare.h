@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Stubs for names that only the node's driver has. The installer assigns the names: it copies this
-// library, fills vg_spares, and writes a new table of exported names (internal/driverlib). In the
-// library as built, no spare has a name.
+// This header covers stubs for names that only the node's driver has. The installer assigns the
+// names: it copies this library, fills vg_spares, and writes a new table of exported names
+// (internal/driverlib). In the library as built, no spare has a name.
 
 #ifndef VG_SPARE_H
 #define VG_SPARE_H

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Audits: the agent measures the memory that this process physically holds, which corrects the
-// charge (correction.h). A process queries the agent a few times a second while it allocates,
-// before it is refused memory, and when it waits for the GPU after a charge by estimate.
+// This header covers audits: the agent measures the memory that this process physically holds,
+// which corrects the charge (correction.h). A process queries the agent a few times a second while
+// it allocates, before it is refused memory, and when it waits for the GPU after a charge by
+// estimate.
 //
 // A measurement counts only if no call that may change the process's memory was under way
 // meanwhile. Without an agent, an answer or a measurement, the charge stays as it is.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Charges by estimate, and their correction.
+// This header covers charges by estimate, and their correction.
 //
 // Most memory is charged at the amount that the driver takes. Contexts and modules are
 // charged by an upper estimate. Empty granules of linear memory stay charged for a while,

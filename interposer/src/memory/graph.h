@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The memory and code that a graph needs before it can become executable.
+// This header covers the memory and code that a graph needs before it can become executable.
 
 #ifndef VG_GRAPH_H
 #define VG_GRAPH_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The device memory that a module's image will take, read from the image before the driver loads
-// it.
+// This header covers the device memory that a module's image will take, read from the image before
+// the driver loads it.
 
 #ifndef VG_IMAGE_H
 #define VG_IMAGE_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The granules that linear memory really takes of the device (granule.h).
+// This header covers the granules that linear memory really takes of the device (granule.h).
 
 #ifndef VG_LINEAR_H
 #define VG_LINEAR_H

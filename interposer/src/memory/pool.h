@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The records of the process's pools: which pools there are, and on which device each lies. The
-// memory of graphs counts as a pool of each device.
+// This header covers the records of the process's pools: which pools there are, and on which device
+// each lies. The memory of graphs counts as a pool of each device.
 
 #ifndef VG_POOL_H
 #define VG_POOL_H

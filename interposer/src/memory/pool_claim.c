@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Borrowing: a request that fits into the unused memory of a pool claims nothing. Borrowed memory
-// stays charged until the call settles, even if the pool returns it to the device meanwhile,
-// because the call may make the pool take it again.
+// This file implements borrowing: a request that fits into the unused memory of a pool claims
+// nothing. Borrowed memory stays charged until the call settles, even if the pool returns it to the
+// device meanwhile, because the call may make the pool take it again.
 
 #include "pool_claim.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Claims for the memory by which pools may grow.
+// This header covers claims for the memory by which pools may grow.
 
 #ifndef VG_POOL_CLAIM_H
 #define VG_POOL_CLAIM_H

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Memory of pools that the program has destroyed. The driver keeps a destroyed pool until its last
-// piece is freed, but answers no more questions about it. The interposer therefore counts the frees
-// itself. The interposer also counts frees of pointers that were imported from pools of other
-// processes (pointer.h).
+// This header covers memory of pools that the program has destroyed. The driver keeps a destroyed
+// pool until its last piece is freed, but answers no more questions about it. The interposer
+// therefore counts the frees itself. The interposer also counts frees of pointers that were
+// imported from pools of other processes (pointer.h).
 
 #ifndef VG_POOL_DESTROYED_H
 #define VG_POOL_DESTROYED_H

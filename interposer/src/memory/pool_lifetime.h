@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The creation and the destruction of pools.
+// This header covers the creation and the destruction of pools.
 
 #ifndef VG_POOL_LIFETIME_H
 #define VG_POOL_LIFETIME_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The sizes of the variables in a PTX text:
+// This file computes the sizes of the variables in a PTX text:
 //   [.visible] .global|.const [.align N] [.v2|.v4] .TYPE name [ '[' N ']' … ] [= …] {, …} ;
 
 #include <ctype.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Releasing a charge after the driver has freed the object.
+// This header covers releasing a charge after the driver has freed the object.
 
 #ifndef VG_RELEASE_H
 #define VG_RELEASE_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The memory that this process holds: a hash table from the driver's handles to their charges. The
-// table's locks are held for nanoseconds, or by a sweep for one of 64 parts of the table, and never
-// during a call of the driver. A removal from an empty bucket takes no lock.
+// This header covers the memory that this process holds: a hash table from the driver's handles to
+// their charges. The table's locks are held for nanoseconds, or by a sweep for one of 64 parts of
+// the table, and never during a call of the driver. A removal from an empty bucket takes no lock.
 
 #ifndef VG_TABLE_H
 #define VG_TABLE_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// First uses of code.
+// This header covers first uses of code.
 //
 // A driver may load a module's code when one of its functions is first used. The module was charged
 // an upper estimate when it was loaded. The agent may have found since that the code is not held,

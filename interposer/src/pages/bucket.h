@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The container's allowance of one GPU's time: a token bucket on the usage page. All processes of
-// the container share it, and each refills it when it needs allowance. The bucket goes into debt
-// for work that took longer than estimated.
+// This header covers the container's allowance of one GPU's time: a token bucket on the usage page.
+// All processes of the container share it, and each refills it when it needs allowance. The bucket
+// goes into debt for work that took longer than estimated.
 //
 // The bucket needs no lock. A process killed between the two steps of a refill loses only the few
 // microseconds of allowance that it was about to add.

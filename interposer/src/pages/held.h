@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Queries to the agent for the memory that this process physically holds. The agent measures the
-// memory on the host after the query has arrived. The kernel identifies the process that asks.
+// This header covers queries to the agent for the memory that this process physically holds. The
+// agent measures the memory on the host after the query has arrived. The kernel identifies the
+// process that asks.
 
 #ifndef VG_HELD_H
 #define VG_HELD_H

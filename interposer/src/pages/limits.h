@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The limits page, which is read only.
+// This header covers the limits page, which is read only.
 
 #ifndef VG_LIMITS_H
 #define VG_LIMITS_H

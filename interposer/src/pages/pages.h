@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The container's two pages. The limits page is only read. All processes of the container share the
-// usage page, and each of them can write it. Their layout is declared in
+// This header covers the container's two pages. The limits page is only read. All processes of the
+// container share the usage page, and each of them can write it. Their layout is declared in
 // pkg/limits/internal/layout.
 
 #ifndef VG_PAGES_H

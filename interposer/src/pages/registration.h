@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Registration of this process with the agent, which lists the container's processes. No limit
-// depends on the registration.
+// This header covers registration of this process with the agent, which lists the container's
+// processes. No limit depends on the registration.
 
 #ifndef VG_REGISTRATION_H
 #define VG_REGISTRATION_H

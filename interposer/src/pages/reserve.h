@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Reserving device memory on the usage page, against the container's limit.
+// This header covers reserving device memory on the usage page, against the container's limit.
 
 #ifndef VG_RESERVE_H
 #define VG_RESERVE_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Slots of the usage page: one for each process that uses CUDA.
+// This header covers slots of the usage page: one for each process that uses CUDA.
 
 #ifndef VG_SLOT_H
 #define VG_SLOT_H

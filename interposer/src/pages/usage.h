@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The usage page, which all processes of the container share.
+// This header covers the usage page, which all processes of the container share.
 
 #ifndef VG_USAGE_H
 #define VG_USAGE_H

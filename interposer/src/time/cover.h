@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The union of stretches of time. The union keeps the last vg_covers stretches.
+// This header covers the union of stretches of time. The union keeps the last vg_covers stretches.
 
 #ifndef VG_COVER_H
 #define VG_COVER_H

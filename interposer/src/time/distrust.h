@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Statistics about probes, for the agent: how often their results were rejected, how fast the GPU's
-// clock drifts, and how long its time slices are. No limit depends on them.
+// This header covers statistics about probes, for the agent: how often their results were rejected,
+// how fast the GPU's clock drifts, and how long its time slices are. No limit depends on them.
 
 #ifndef VG_DISTRUST_H
 #define VG_DISTRUST_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Estimates of how long each kind of work holds the GPU by itself. A table maps properties of a
-// launch that are known before it runs (function and shape, graph, size of a copy) to measurements
-// of earlier launches.
+// This header covers estimates of how long each kind of work holds the GPU by itself. A table maps
+// properties of a launch that are known before it runs (function and shape, graph, size of a copy)
+// to measurements of earlier launches.
 //
 // A measurement is never less than the true time and often more: other tenants' slices, and time in
 // which the stream had to wait, lie between two events. The estimate is therefore the mean of the

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Properties of the card that probes show: how fast its clock runs, and how long its slices are.
+// This header covers properties of the card that probes show: how fast its clock runs, and how long
+// its slices are.
 
 #ifndef VG_FIT_H
 #define VG_FIT_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Idle streams: their work counts as done without an event.
+// This header covers idle streams: their work counts as done without an event.
 
 #ifndef VG_IDLE_H
 #define VG_IDLE_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The meter of a GPU and its table of streams: how it finds, replaces and drops them. segment.c
-// places the events.
+// This file implements the meter of a GPU and its table of streams: how it finds, replaces and
+// drops them. segment.c places the events.
 
 #include "base/mutex.h"
 #include "base/now.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The meter: how much of a GPU's time this process uses. Work is charged by estimate when it is
-// launched. Driver events around segments of a stream, about one per millisecond of work, correct
-// the estimates and the charges.
+// This header covers the meter: how much of a GPU's time this process uses. Work is charged by
+// estimate when it is launched. Driver events around segments of a stream, about one per
+// millisecond of work, correct the estimates and the charges.
 
 #ifndef VG_METER_H
 #define VG_METER_H

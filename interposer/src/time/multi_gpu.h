@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Phases: the GPUs of one container are held back together and released together. A kernel on one
-// GPU may spin while it waits for its peer on another. If only the peer were held back, the kernel
-// would waste its GPU's allowance. Later the roles would be reversed.
+// This header covers phases: the GPUs of one container are held back together and released
+// together. A kernel on one GPU may spin while it waits for its peer on another. If only the peer
+// were held back, the kernel would waste its GPU's allowance. Later the roles would be reversed.
 //
 // A phase is open while all GPUs have allowance. When one GPU has no allowance left, the phase
 // closes for all. Each GPU may still have as many launches as the GPU with the most, in debt if

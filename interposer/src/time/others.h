@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The time that may be deducted for others on a GPU: other containers, and other processes of this
-// one.
+// This header covers the time that may be deducted for others on a GPU: other containers, and other
+// processes of this one.
 //
 // The time between two events contains others' slices, too. Probes measure the others' part of the
 // time, but a card or a driver may distort the measurement: clocks drift apart, and queues are

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The GPU and the context of work, found with as few driver calls as possible.
+// This header covers the GPU and the context of work, found with as few driver calls as possible.
 
 #ifndef VG_PLACE_H
 #define VG_PLACE_H

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Probes: events on a stream of our own, recorded every quarter of a millisecond while long work
-// runs. The GPU takes an event's timestamp when the process has the GPU: if another process's slice
-// runs, at the end of that slice. A late probe therefore shows which time belonged to other
-// processes, without information from them. Short work needs no probes: some pieces always run
-// within a slice.
+// This header covers probes: events on a stream of our own, recorded every quarter of a millisecond
+// while long work runs. The GPU takes an event's timestamp when the process has the GPU: if another
+// process's slice runs, at the end of that slice. A late probe therefore shows which time belonged
+// to other processes, without information from them. Short work needs no probes: some pieces always
+// run within a slice.
 
 #ifndef VG_PROBE_H
 #define VG_PROBE_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Segments of streams: where to place events. events.c reads the events, meter.c keeps the streams.
+// This header covers segments of streams: where to place events. events.c reads the events, meter.c
+// keeps the streams.
 
 #ifndef VG_SEGMENT_H
 #define VG_SEGMENT_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Stretches of time in which other processes had the GPU, as probes show them.
+// This header covers stretches of time in which other processes had the GPU, as probes show them.
 
 #ifndef VG_STRETCH_H
 #define VG_STRETCH_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The throttle of a GPU of which the container may use only a part of the time. The throttle makes
-// launches wait until there is allowance, and enters their work into the meter.
+// This header covers the throttle of a GPU of which the container may use only a part of the time.
+// The throttle makes launches wait until there is allowance, and enters their work into the meter.
 //
 // VG_WORK is the body of a function that sends work to the GPU. In a container without a compute
 // limit it costs two loads and a branch.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Streams in which events cannot be recorded or read: their work is charged by wall time.
+// This header covers streams in which events cannot be recorded or read: their work is charged by
+// wall time.
 //
 // Work on these streams is charged by estimate when it is launched, like any other. From then
 // until all of them are done, they count as holding the GPU. When the streams are done, the
