@@ -29,8 +29,8 @@ type journal struct {
 	file *os.File // nil without a file
 }
 
-// openJournal opens the file, if path is not empty. With resume it keeps and
-// returns the points in the file; otherwise it truncates the file.
+// openJournal opens the file, if path is not empty. With resume, openJournal keeps and returns the
+// points in the file; otherwise openJournal truncates the file.
 func openJournal(out io.Writer, path string, resume bool) (*journal, []Record, error) {
 	if path == "" {
 		return &journal{out: out}, nil, nil

@@ -47,8 +47,8 @@ func main() {
 	}
 }
 
-// interruptible runs the benchmark. At a signal it kills the programs and removes
-// the directories.
+// interruptible runs the benchmark. At a signal interruptible kills the programs and removes the
+// directories.
 func interruptible(o options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

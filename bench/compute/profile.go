@@ -11,8 +11,8 @@ import (
 
 // profile is a driver and a card to simulate.
 type profile struct {
-	// name is the names of the driver and the card, as in "r580-h200+one-queue". On a real
-	// machine it is "".
+	// name is the names of the driver and the card, as in "r580-h200+one-queue". On a real machine
+	// name is "".
 	name string
 	// files are the simulator's profile files, separated by colons. "" selects its defaults.
 	files string

@@ -42,8 +42,7 @@ type stallWatch struct {
 	seen   stalls
 }
 
-// watchStalls starts a watch. Without the right to raise its priority it records
-// nothing.
+// watchStalls starts a watch. A watch without the right to raise its priority records nothing.
 func watchStalls(ctx context.Context) *stallWatch {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &stallWatch{cancel: cancel}

@@ -14,9 +14,9 @@ type Result struct {
 	Criterion string `json:"criterion"`
 	// Judged is the number of judged points. NotJudged counts points with a launch
 	// longer than the criterion allows, because a launch cannot be interrupted.
-	// For short times it also counts points whose own work does not reach the
-	// limit, because the program itself is unsteady. Latencies that stalls disturb
-	// are not judged either.
+	// For short times the summary also counts points whose own work does not reach
+	// the limit, because the program itself is unsteady. Latencies that stalls
+	// disturb are not judged either.
 	Judged    int      `json:"judged"`
 	NotJudged int      `json:"not_judged"`
 	Bound     float64  `json:"bound"`

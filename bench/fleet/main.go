@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fleet simulates clusters of GPU nodes, in seconds. It measures how often a node refuses a
-// pod that the scheduler has bound to it, in each mode and policy of scheduling. With a public trace
-// it also measures how full each policy fills a cluster, and compares the results with a paper's.
+// Command fleet simulates clusters of GPU nodes, in seconds. The simulation measures how often a
+// node refuses a pod that the scheduler has bound to it, in each mode and policy of scheduling.
+// With a public trace, the simulation also measures how full each policy fills a cluster, and
+// compares the results with a paper's.
 //
 // The ledger, the planner and the dialects are those of the agent. The scheduler is the filters and
 // scores of kube-scheduler for extended resources and labels.

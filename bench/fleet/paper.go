@@ -11,9 +11,9 @@ import (
 )
 
 // The experiment of Weng et al., USENIX ATC 2023: tasks are drawn from a list, with repetition, until
-// they ask for 130 % of the cluster's GPUs. They arrive one by one, and none leaves. A task that
-// fits nowhere is dropped. The result is the allocated part of all GPUs when the tasks have asked for
-// 100 %, and for 130 %.
+// they ask for 130 % of the cluster's GPUs. The tasks arrive one by one, and no task leaves. A task
+// that fits nowhere is dropped. The result is the allocated part of all GPUs when the tasks have
+// asked for 100 %, and for 130 %.
 var demands = [2]float64{1, 1.3}
 
 // published contains the paper's results in percent, as means over its seeds.

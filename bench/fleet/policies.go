@@ -116,8 +116,8 @@ func fullest(n *fragmentation.Node, gpus []int) []int {
 }
 
 // gradientDescent is the policy FGD of Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing
-// Workloads with Fragmentation Gradient Descent", USENIX ATC 2023. It places a task where the
-// fragmentation grows least, as the typical tasks see it.
+// Workloads with Fragmentation Gradient Descent", USENIX ATC 2023. The policy places a task where
+// the fragmentation grows least, as the typical tasks see the fragmentation.
 type gradientDescent struct {
 	nodes   []fragmentation.Node
 	typical []fragmentation.Usual

@@ -63,8 +63,8 @@ type scenario struct {
 type outcome struct {
 	binds, refusals, patches int
 	// utilisation is the part of the GPUs' memory that running pods hold. fragmentation is the part of
-	// the free memory on GPUs without room for a pod, as a mean over the pods. Both are means over the
-	// time.
+	// the free memory on GPUs without room for a pod, as a mean over the pods. Both fields are
+	// means over the time.
 	utilisation, fragmentation float64
 	// waits are the times from the arrivals of pods to their starts.
 	waits []time.Duration
@@ -266,7 +266,7 @@ func (f *fleet) start(n *node, p *pod) {
 		f.count(func(o *outcome) { o.refusals++ })
 		f.after(evictAfter, func() {
 			f.end(n, p)
-			f.queue(p) // its controller creates it again
+			f.queue(p) // the pod's controller creates the pod again
 		})
 		return
 	}

@@ -17,7 +17,7 @@ func TestModes(t *testing.T) {
 	for _, kind := range builtIn {
 		for _, s := range scenarios(o, kind.sizes) {
 			if s.mode.name == "sums" && s.policy == "binpack" {
-				continue // it repeats refusals for half a minute
+				continue // the agent repeats refusals for half a minute
 			}
 			t.Run(kind.resources+"/"+s.mode.name+"/"+s.policy, func(t *testing.T) {
 				t.Parallel()

@@ -29,10 +29,10 @@ func (c *crowd) end() {
 // errLate reports that the machine was too busy for processes to start in time.
 var errLate = errors.New("processes did not make their contexts in time")
 
-// lineUp makes processes start to fill at the same time. Once all have
-// contexts, it stops them during their delay and continues them after it. The
-// last process stays stopped. Therefore all contexts are made or refused while
-// no process holds other memory.
+// lineUp makes processes start to fill at the same time. Once all processes
+// have contexts, lineUp stops the processes during their delay and continues
+// them after the delay. The last process stays stopped. Therefore all contexts
+// are made or refused while no process holds other memory.
 func (c *crowd) lineUp(m machine, context uint64) error {
 	deadline := time.Now().Add(mixDelay * 3 / 4)
 	for {

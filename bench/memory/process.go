@@ -123,5 +123,5 @@ func (p *process) end() {
 }
 
 func (p *process) wait() {
-	p.ending.Do(func() { _ = p.cmd.Wait() }) // its state contains the result
+	p.ending.Do(func() { _ = p.cmd.Wait() }) // the command's state contains the result
 }

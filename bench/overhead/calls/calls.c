@@ -4,11 +4,11 @@
 // that the loader selects. The caller compares the times of different
 // libraries.
 //
-// As a server it makes a context and waits. For each line "CALL COUNT" on its
-// standard input it makes COUNT calls and prints the time. Therefore two
-// servers with different libraries can be timed alternately, milliseconds
-// apart. With --once the program times its own start. With --storm it starts
-// many processes at once.
+// As a server, calls makes a context and waits. For each line "CALL COUNT" on
+// the standard input, the server makes COUNT calls and prints the time.
+// Therefore two servers with different libraries can be timed alternately,
+// milliseconds apart. With --once the program times its own start. With --storm
+// the program starts many processes at once.
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -110,8 +110,8 @@ static const struct bc_call *bc_find(const char *name)
 	return NULL;
 }
 
-// These functions make calls and return the time in ns. On error they return 0;
-// the session has the message.
+// These functions make calls and return the time in ns. On error these functions return 0; the
+// session has the message.
 
 static uint64_t bc_back_to_back(struct bc_bench *bench,
 				const struct bc_call *what, unsigned long count)
