@@ -32,9 +32,9 @@ void gs_calls_count(uint64_t *counter);
 
 /*
  * gs_call_begin returns 0 if the function is to run, and otherwise the call's result. The entries
- * call it with the place of the return address. For a call with a cost, it replaces that address by
- * gs_call_return, which calls gs_call_end. If back is NULL, the whole cost passes before the
- * function runs.
+ * call it with the place of the return address. For a call with a cost, the function replaces that
+ * address by gs_call_return, which calls gs_call_end. If back is NULL, the whole cost passes before
+ * the function runs.
  */
 int gs_call_begin(uint32_t index, const void **back);
 

@@ -56,7 +56,8 @@ gs_call_slow:
 	ret
 	.size	gs_call_slow, . - gs_call_slow
 
-	/* The return address of functions whose calls have a cost. It continues to the caller. */
+	/* The return address of functions whose calls have a cost. The address continues to the
+	 * caller. */
 	.globl	gs_call_return
 	.hidden	gs_call_return
 	.type	gs_call_return, @function

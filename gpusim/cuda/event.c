@@ -161,7 +161,8 @@ CU_API CUresult cuEventSynchronize(CUevent handle)
 
 /*
  * gpu_clock returns a time on the GPU's clock, which has a crystal separate from the host's. If the
- * host's clock is slewed, it runs faster than the GPU's for half a period, then slower.
+ * host's clock is slewed, the host's clock runs faster than the GPU's for half a period, then
+ * slower.
  */
 static uint64_t gpu_clock(const struct gs_gpu *gpu, uint64_t ns)
 {
@@ -178,7 +179,7 @@ static CUresult timestamp(CUevent handle, uint64_t *ns)
 {
 	struct sim_event *event;
 	CUresult err = event_of(handle, &event);
-	bool collected; /* its end is known here already, so the query is cheap */
+	bool collected; /* the event's end is known here already, so the query is cheap */
 
 	if (err)
 		return err;

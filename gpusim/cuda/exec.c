@@ -123,7 +123,7 @@ static CUresult lay_out_node(struct sim_exec *exec, struct sim_node *source, str
 	else
 		err = add_step(exec, source, node, deps, count);
 	free(deps);
-	node->mark = exec->count; /* index of its end, plus one */
+	node->mark = exec->count; /* index of the node's end, plus one */
 	return err;
 }
 

@@ -20,7 +20,7 @@ struct sim_exec {
 	struct step *steps;
 	size_t count, room;
 	struct gs_ref last; /* end of the last launch: launches run one after another */
-	uint64_t peak_bytes; /* highest sum of its memory nodes at a time */
+	uint64_t peak_bytes; /* highest sum of the graph's memory nodes at a time */
 	uint64_t flags;
 };
 

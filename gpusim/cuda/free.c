@@ -4,7 +4,7 @@
 
 void sim_alloc_free(struct sim_alloc *alloc)
 {
-	if (alloc->kind == ALLOC_GRAPH) { /* its address remains with the graph */
+	if (alloc->kind == ALLOC_GRAPH) { /* the allocation's address remains with the graph */
 		(void)sim_graph_memory_free(alloc);
 		return;
 	}

@@ -28,7 +28,7 @@ struct sim_pool {
 	bool destroyed;
 	bool exported; /* a handle of the pool was exported */
 	bool imported;
-	int handle_types; /* with which it can be exported */
+	int handle_types; /* with which the pool can be exported */
 	struct sim_device *device;
 	uint64_t reserved, used, reserved_high, used_high;
 	uint64_t threshold, max_size;

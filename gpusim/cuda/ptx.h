@@ -53,7 +53,7 @@ struct ptx_symbol {
 	enum ptx_linkage linkage;
 	bool defined;
 	bool used; /* only used names must be defined */
-	unsigned unit; /* index of its text */
+	unsigned unit; /* index of the symbol's text */
 };
 
 /* One text, or several linked texts, one behind the other. */

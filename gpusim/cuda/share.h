@@ -2,8 +2,8 @@
 /*
  * This header covers memory and pools shared between processes. The memory remains the exporter's:
  * it is charged to that process alone, and freed when the exporter frees it. If the profile sets
- * imports_keep, it lives as long as a process imports it, or has a file descriptor of it while its
- * exporter lives (shared.h).
+ * imports_keep, the memory lives as long as a process imports it, or has a file descriptor of it
+ * while its exporter lives (shared.h).
  */
 #ifndef GPUSIM_SHARE_H
 #define GPUSIM_SHARE_H

@@ -8,7 +8,7 @@
 
 /* A device handle is a pointer into the library's table of visible GPUs. */
 struct nv_device {
-	uint32_t gpu; /* its index in the state */
+	uint32_t gpu; /* the device's index in the state */
 	uint32_t index; /* among the visible GPUs */
 	bool opened; /* this process has requested a handle of the device */
 };
@@ -49,8 +49,8 @@ void nv_uuid_text(const struct gs_gpu *gpu, char text[41]);
 
 /*
  * nv_visible_pid returns the pid of a process in NVML's report to a caller in this namespace, 0 if
- * NVML does not report the process. For a caller outside the process's namespace, it records the
- * pid in the state for the history. The caller holds the lock, by nv_lock().
+ * NVML does not report the process. For a caller outside the process's namespace, the function
+ * records the pid in the state for the history. The caller holds the lock, by nv_lock().
  */
 pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace);
 

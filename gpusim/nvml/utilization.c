@@ -144,7 +144,7 @@ NVML_FUNCTION(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned type, nvml_u64
 
 /* ---- samples of processes ---- */
 
-/* One process's utilisation in one window, in percent. Both calls below list this value. */
+/* One process's utilisation in one window, in percent. The two calls below list this value. */
 struct doing {
 	pid_t pid;
 	uint64_t time_us;

@@ -26,7 +26,7 @@ import (
 // ErrNotState is returned for a file that is not a state of this version.
 var ErrNotState = errors.New("not a simulated GPU's state of this version")
 
-// Oracle reads one machine's state. Its methods may be called concurrently.
+// Oracle reads one machine's state. Oracle's methods may be called concurrently.
 type Oracle struct {
 	file *os.File
 	data []byte

@@ -4,8 +4,8 @@
  *
  * A robust pthread mutex would not work: it identifies its holder by thread id, and processes in
  * the pid namespaces of several containers share thread ids. In this lock, a waiter queries the
- * kernel whether the holder's identity byte is still locked. If it is not, the waiter takes the
- * lock over.
+ * kernel whether the holder's identity byte is still locked. If the byte is unlocked, the waiter
+ * takes the lock over.
  */
 #include "identity.h"
 #include "repair.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file repairs the state after a process has died: its memory, work and slot. If it held the
- * lock, lists and sums may be half changed.
+ * This file repairs the state after a process has died: its memory, work and slot. If the dead
+ * process held the lock, lists and sums may be half changed.
  */
 #include "repair.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This header covers the state of the simulated GPUs of one machine: a file that every process
- * maps. Its layout is fixed (little-endian, the same on x86-64 and arm64). The end of this file
- * asserts every offset that a reader outside C may use.
+ * maps. The file's layout is fixed (little-endian, the same on x86-64 and arm64). The end of this
+ * file asserts every offset that a reader outside C may use.
  *
  * Access: gs_lock() guards everything but the identity records and the lock word. Values marked
  * "derived" are recomputed after the lock's holder died. All other values survive the holder as
@@ -69,14 +69,14 @@ struct gs_item {
 	uint32_t gpu;
 	uint32_t demand_ppm;   /* part of the GPU that it occupies */
 	uint64_t remaining_ns; /* GPU or copy time still to run */
-	uint64_t ready_ns;     /* when its dependencies were met; 0: not yet */
+	uint64_t ready_ns;     /* when the item's dependencies were met; 0: not yet */
 	uint64_t start_ns;     /* 0: not started */
 	uint64_t end_ns; /* end; for unfinished compute: when it arrives on the GPU */
-	uint64_t tag; /* not 0: kept when done, until its owner collects it */
+	uint64_t tag; /* not 0: the item is kept when done, until its owner collects it */
 	uint64_t dep_seq[GS_MAX_DEPS];
 	uint16_t dep_item[GS_MAX_DEPS];
 	/* Derived: an unready item is in the list of one unfinished dependency. */
-	uint16_t next; /* in its list: ready, timed, or siblings below a dependency */
+	uint16_t next; /* in the item's list: ready, timed, or siblings below a dependency */
 	uint16_t prev;
 	uint16_t first_child;
 	uint16_t ready; /* 1: in a ready or timed list */
@@ -112,22 +112,22 @@ struct gs_proc_gpu {
 struct gs_proc {
 	uint32_t in_use;
 	int32_t self_pid; /* in the process's own namespace */
-	uint64_t pid_namespace; /* inode of its pid namespace, 0 if unknown */
+	uint64_t pid_namespace; /* inode of the process's pid namespace, 0 if unknown */
 	uint64_t start_ns; /* CLOCK_MONOTONIC at registration */
 	uint64_t next_seq;
 	int32_t seen_pid; /* pid as an outside observer last saw it, 0: never seen */
 	uint16_t timed_head; /* derived: copies and launches in progress */
 	uint16_t done_head;  /* derived: tagged items that the owner has not collected */
 	char comm[16];
-	char hostname[64]; /* of its UTS namespace: a pod's name */
+	char hostname[64]; /* of the process's UTS namespace: a pod's name */
 	uint32_t pending;    /* derived: items not done */
 	uint16_t free_head;  /* derived: free items below item_count */
 	uint16_t item_count; /* items from here on were never used */
 	uint32_t mps;        /* enum gs_mps */
 	uint32_t mps_ppm;    /* of a client: the part of each GPU's SMs that it may use */
 	uint64_t exec_id;    /* as in gs_identity */
-	uint32_t graphics;   /* 1: it holds its GPUs through a graphics API; contexts are CUDA's */
-	uint32_t encoder_percent; /* its share of the GPUs' video encoder time, 0: none */
+	uint32_t graphics;   /* 1: holds its GPUs through a graphics API; contexts are CUDA's */
+	uint32_t encoder_percent; /* the process's share of the GPUs' video encoder time, 0: none */
 	uint32_t decoder_percent; /* the same for decoders */
 	uint32_t reserved0;
 	uint64_t reserved[12];
@@ -150,7 +150,7 @@ struct gs_gpu {
 	char name[96];
 	char pci_bus_id[32]; /* "0000:3b:00.0" */
 	uint64_t memory_bytes;
-	uint32_t minor; /* its device file is gpu<minor> beside the state */
+	uint32_t minor; /* the GPU's device file is gpu<minor> beside the state */
 	uint32_t sm_count;
 	uint32_t cc_major;
 	uint32_t cc_minor;
@@ -165,7 +165,7 @@ struct gs_gpu {
 	uint64_t context_start_ns;  /* creating a context sleeps for this long */
 	uint64_t chunk_bytes;  /* small linear allocations share chunks of this size; 0: no chunks */
 	uint64_t retain_bytes; /* of empty chunks that the driver keeps for a process */
-	int64_t drift_ppm; /* how much its clock runs faster than the host's */
+	int64_t drift_ppm; /* how much the GPU's clock runs faster than the host's */
 	uint64_t slew_ppm; /* amplitude of a further drift: faster for half a period, then slower */
 	uint64_t slew_period_ns;
 	uint32_t connections; /* hardware queues of a context; 0: one for each stream */
@@ -213,7 +213,7 @@ struct gs_history_gpu {
 struct gs_history {
 	uint64_t seq; /* 1, 2, …, as for XIDs */
 	uint64_t start_ns;
-	uint64_t end_ns; /* when its end was detected */
+	uint64_t end_ns; /* when the process's end was detected */
 	uint64_t pid_namespace;
 	int32_t self_pid;
 	int32_t seen_pid;
@@ -238,11 +238,11 @@ struct gs_identity {
 struct gs_nvml_user {
 	uint64_t exec_id;
 	uint64_t pid_namespace;
-	uint64_t start_ns; /* of its first call */
+	uint64_t start_ns; /* of the process's first call */
 	uint64_t calls;    /* of any exported function; written by its own process */
 	int32_t self_pid;
 	int32_t seen_pid; /* as for gs_proc */
-	uint32_t identity; /* that it holds while it lives */
+	uint32_t identity; /* that the process holds while it lives */
 	uint32_t in_use;
 	char comm[16];
 	char hostname[64];

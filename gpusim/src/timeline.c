@@ -151,7 +151,7 @@ static void arbitrate(struct gs_state *state, struct gs_gpu *gpu, uint64_t at)
 		return;
 	if (others_wait(state, gpu))
 		begin_slice(gpu, next_party(state, gpu), at, gpu->switch_ns);
-	else /* alone, so its slices follow one another */
+	else /* the party is alone, so its slices follow one another */
 		gpu->slice_start_ns += (at - gpu->slice_start_ns) / gpu->slice_ns * gpu->slice_ns;
 }
 

@@ -83,7 +83,7 @@ static void the_clock_is_slewed(void *unused)
 	BETWEEN(ms[0], 4.035, 4.055);
 }
 
-/* The streams use queues 1, 0 and 1. The default stream uses the first. */
+/* The streams use queues 1, 0 and 1. The default stream uses the first hardware queue. */
 static void streams_share_queues(void *unused)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);

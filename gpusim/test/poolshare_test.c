@@ -216,7 +216,7 @@ static void imports_outlive_their_exporter(struct sides *sides)
 	OK(cuMemFree_v2(again));
 	CHECK(mine() == before + PIECE + PIECE / 2); /* the pool keeps it */
 	OK(cuMemPoolDestroy(pool));
-	CHECK(mine() == before + PIECE + PIECE / 2); /* it ends with its last allocation */
+	CHECK(mine() == before + PIECE + PIECE / 2); /* the pool ends with its last allocation */
 	OK(cuMemFreeAsync(second, NULL));
 	CHECK(mine() == before && used(0) == before);
 	close(fd);

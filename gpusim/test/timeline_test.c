@@ -282,7 +282,7 @@ static void meet(CUstream stream, uint64_t ns, uint64_t mine, uint64_t theirs, u
 	OK(cuLaunchKernel(kernel("meet"), 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
 }
 
-/* Both kernels end with the later one. Another turn is another meeting. */
+/* Both kernels end with the later one. Kernels with another turn meet separately. */
 static void two_turns(void)
 {
 	meet(stream_a, 5 * MS, 0x1000, 0x2000, 1);

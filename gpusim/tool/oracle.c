@@ -18,7 +18,7 @@ struct oracle_options {
 
 /* A copy of all printed data, taken at once under the lock. */
 struct process {
-	pid_t pid; /* in this namespace, 0: not visible here */
+	pid_t pid; /* in the oracle's namespace, 0: not visible there */
 	uint64_t nvml_calls;
 	struct gs_proc data;
 };

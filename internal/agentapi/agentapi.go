@@ -40,7 +40,7 @@ type Process struct {
 	PID     uint32 `json:"pid"`
 	Command string `json:"command"`
 	// Type names the kinds of API through which the process uses the GPU, in the form of
-	// nvidia-smi. Its values are "C" (compute), "G" (graphics) and "C+G"; "V" stands for video
+	// nvidia-smi. The values are "C" (compute), "G" (graphics) and "C+G"; "V" stands for video
 	// engines.
 	Type string `json:"type,omitempty"`
 	// Utilisation is the process's part of the GPU's time within the last second, in percent, as

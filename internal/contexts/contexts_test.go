@@ -21,7 +21,7 @@ import (
 
 const mib = 1 << 20
 
-// fake is a driver and a maker of contexts. Its child has pid 42.
+// fake is a driver and a maker of contexts. The fake's child has pid 42.
 type fake struct {
 	context uint64   // the size of a context
 	tells   bool     // whether NVML lists the memory of processes

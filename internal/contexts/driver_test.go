@@ -102,7 +102,7 @@ func agentOn(t *testing.T, machine *simtest.Machine, file string, contained bool
 func TestEveryRegime(t *testing.T) {
 	for _, tt := range []struct {
 		regime          string
-		host, contained string // how it was measured
+		host, contained string // how the size was measured
 	}{
 		{"true", ByProcess, ByProcess},
 		{"host-pids", ByProcess, ByDevice},

@@ -47,7 +47,7 @@ type Placement struct {
 	GPUs []int
 }
 
-// Cluster is the free capacity of a cluster, as its usual pods see it. It is not safe for
+// Cluster is the free capacity of a cluster, as its usual pods see it. A Cluster is not safe for
 // concurrent use.
 type Cluster struct {
 	usual []Usual

@@ -46,8 +46,8 @@ type Guard struct {
 	messages   *messages
 }
 
-// The guard reads small files of the host, and looks up paths in containers. Both may hang, and a
-// runtime drops a plugin that answers late once.
+// The guard reads small files of the host, and looks up paths in containers. Reads and look-ups may
+// hang, and a runtime drops a plugin that answers late once.
 const (
 	// patience is the guard's time limit. The agent, which answers before the guard, and the
 	// stand-in, which answers after it, have the same limit: the runtime allows each plugin 2 s.

@@ -63,7 +63,7 @@ func TestWhoIsHungry(t *testing.T) {
 		name    string
 		maximum uint32
 		balance time.Duration
-		ago     time.Duration // since it last read its allowance
+		ago     time.Duration // since the process last read its allowance
 		want    bool
 	}{
 		{"it has little left", limits.NoComputeLimit, 3*ms - 1, 0, true},

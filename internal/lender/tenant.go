@@ -15,7 +15,7 @@ import (
 
 // tenant is a container's pages with an account for each of its GPUs.
 type tenant struct {
-	pages      *limits.Lending // nil if they cannot be read
+	pages      *limits.Lending // nil if the pages cannot be read
 	generation uint64
 	uuids      []string
 	accounts   []*account
@@ -47,7 +47,7 @@ func newTenant(devices []limits.Device) *tenant {
 			metered:   d.ComputePPM < limits.NoComputeLimit && !d.MPS,
 		}
 		if !a.metered {
-			a.guarantee, a.maximum = 0, 0 // it has no guarantee
+			a.guarantee, a.maximum = 0, 0 // the container has no guarantee
 		}
 		t.uuids = append(t.uuids, d.UUID)
 		t.accounts = append(t.accounts, a)

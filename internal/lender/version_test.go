@@ -17,7 +17,7 @@ import (
 const pageVersionAt = 8
 
 // ofNextRelease rewrites a container's pages with another version and another size, as another
-// release would. This release cannot read them.
+// release would. This release cannot read such pages.
 func (c container) ofNextRelease() {
 	c.Helper()
 	for _, name := range []string{limits.LimitsFile, limits.UsageFile} {

@@ -17,8 +17,8 @@ type bounds struct {
 	burst     int
 }
 
-// queue bounds the open connections and the rate of each container's questions. Its zero value is
-// empty.
+// queue bounds the open connections and the rate of each container's questions. The zero value of
+// queue is empty.
 type queue struct {
 	mu      sync.Mutex
 	all     int

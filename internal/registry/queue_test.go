@@ -19,7 +19,7 @@ func TestAQueueHasPlacesForAllAndForEach(t *testing.T) {
 	}{
 		{"a", false, true, 1},
 		{"a", false, true, 2},
-		{"a", false, false, 2}, // it has all of its places
+		{"a", false, false, 2}, // the container has all of its places
 		{"b", false, true, 3},
 		{"c", false, false, 3}, // all places are taken
 		{"b", true, false, 2},

@@ -25,8 +25,8 @@ import (
 const (
 	// acceptsPerSecond limits a flood to some percent of one processor's time. A process that is
 	// not accepted stays unregistered, or continues with estimates of the memory that it holds.
-	// Neither breaks a limit. A process that is not listed counts as several, because the agent has
-	// to read procfs for it, now or later.
+	// Neither consequence breaks a limit. A process that is not listed counts as several, because
+	// the agent has to read procfs for it, now or later.
 	acceptsPerSecond = 2000
 	acceptBurst      = 2000
 	unknownAccepts   = 4
@@ -424,9 +424,9 @@ func (c *caller) close() {
 }
 
 // peer identifies the process that connected, by SO_PEERCRED and a pidfd. For a process that is not
-// listed it returns only the pid and the pidfd. Before Linux 6.5 the pidfd refers to the process
-// that has the pid now. That process is alive and is listed in its own container, even if another
-// process connected.
+// listed, peer returns only the pid and the pidfd. Before Linux 6.5 the pidfd refers to the process
+// that has the pid now. The process with the pid is alive and is listed in its own container, even
+// if another process connected.
 func (s *Server) peer(c rawConn) (caller, error) {
 	credentials, err := unix.GetsockoptUcred(c.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -444,7 +444,7 @@ func (s *Server) peer(c rawConn) (caller, error) {
 }
 
 // look reads a caller that is not listed from procfs. If the caller is among the arrivals, look
-// settles all of them. On failure it closes the handle.
+// settles all of them. On failure look closes the handle.
 func (s *Server) look(c *caller) (err error) {
 	if c.known {
 		return nil

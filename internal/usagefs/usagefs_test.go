@@ -236,7 +236,7 @@ func TestKeepAndRemove(t *testing.T) {
 	if _, err := first.WriteString("still there"); err != nil {
 		t.Error(err)
 	}
-	// Another mount may cover it.
+	// Another mount may cover the file system.
 	must(t, unix.Mount("over", filepath.Dir(other.Name()), "tmpfs", 0, ""))
 	for range 2 {
 		must(t, mounts.Remove("pod"))

@@ -37,7 +37,7 @@ static const uint64_t most_observed = UINT64_C(1) << 60;
 struct process {
 	struct vg_pages pages;
 	bool attached;
-	bool written; // its counters are forged
+	bool written; // the process's counters are forged
 	uint64_t granted[devices];
 	// The last observation of the GPU that it has seen, and its grant at that time.
 	uint32_t look[devices];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cancelled has a thread cancelled during the interposer's wait for a silent agent. The other
-// threads continue. Their charges are corrected by the agent's measurement once the agent answers,
-// after this program has written a line. Run by unkind_test.sh.
+// threads continue. The charges of the other threads are corrected by the agent's measurement once
+// the agent answers, after this program has written a line. Run by unkind_test.sh.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -38,7 +38,7 @@ static void *ask(void *context)
 {
 	CHECK_EQUAL(CALL("cuCtxSetCurrent", (void *), context), 0);
 	CHECK_EQUAL(pthread_cancel(pthread_self()), 0);
-	CHECK_EQUAL(alloc(refused_bytes), CUDA_ERROR_OUT_OF_MEMORY); // it asks before the refusal
+	CHECK_EQUAL(alloc(refused_bytes), CUDA_ERROR_OUT_OF_MEMORY); // asks before the refusal
 	pthread_testcancel();
 	return NULL;
 }

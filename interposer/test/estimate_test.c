@@ -209,7 +209,7 @@ static void test_waited_long(void)
 }
 
 // Work varies if its rare long pieces are a relevant part of its time. Work with one disturbed
-// piece does not vary, whenever that piece was.
+// piece does not count as varying, at whatever position that piece was.
 static void test_rare_long_pieces(void)
 {
 	struct vg_class disturbed = {.key = 1, .ns = piece, .measured = true};

@@ -38,7 +38,7 @@ static CUresult event_destroy(CUevent event)
 
 static CUresult event_record(CUevent event, CUstream stream)
 {
-	(void)stream; // it may be a default stream
+	(void)stream; // the stream may be a default stream
 	CHECK(!events_capturing);
 	*time_of(event) = time_reached();
 	return CUDA_SUCCESS;

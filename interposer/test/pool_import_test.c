@@ -110,7 +110,7 @@ static void test_an_import_without_room(void)
 	CHECK_EQUAL(on_page(), 60 * mib);
 	CHECK_EQUAL(vg_pool_claim_pointer(&first, pool, 50 * mib), CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK_EQUAL(on_page(), 60 * mib);
-	driver.held = 110 * mib; // trimming it has no effect
+	driver.held = 110 * mib; // trimming the pool has no effect
 	vg_pool_held_refresh(process);
 	CHECK_EQUAL(on_page(), 110 * mib);
 	driver.held = 0;

@@ -143,7 +143,7 @@ static void test_a_graph_is_charged_for_what_it_takes_again(void)
 static void test_trimming(void)
 {
 	begin(200 * mib, 100 * mib, 60 * mib, handle);
-	CHECK(!vg_pool_held_trim(process, 1)); // it has no pool on that GPU
+	CHECK(!vg_pool_held_trim(process, 1)); // the process has no pool on that GPU
 	CHECK_EQUAL(driver.trims, 0);
 	CHECK(vg_pool_held_trim(process, 0));
 	CHECK_EQUAL(driver.trims, 1);

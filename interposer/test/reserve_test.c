@@ -264,7 +264,7 @@ static void test_cancelled_while_waiting(void)
 	CHECK_EQUAL(pthread_join(thread, &result), 0);
 	CHECK(result == PTHREAD_CANCELED);
 	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->pending, 0);
-	alarm(10); // it would wait for ever
+	alarm(10); // the process would wait for ever
 	CHECK(!vg_reserve(&pages, 0, 200));
 	alarm(0);
 	vg_sub(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
@@ -328,7 +328,7 @@ static void test_observed_on_a_forged_page(void)
 		granted += vg_reserve(&pages, 0, unit);
 	}
 	CHECK_EQUAL(granted, 30);
-	vg_reserve_release(&pages, 0, 10 * unit); // it may reuse its freed memory at once
+	vg_reserve_release(&pages, 0, 10 * unit); // the process may reuse its freed memory at once
 	CHECK(!vg_reserve(&pages, 0, 11 * unit));
 	CHECK(vg_reserve(&pages, 0, 10 * unit));
 	vg_pages_close(&pages);
@@ -347,7 +347,7 @@ static void test_next_look(void)
 	CHECK(vg_reserve(&pages, 0, 40 * unit));
 	CHECK(!vg_reserve(&pages, 0, 1));
 	CHECK(test_pages_observe(dir, 0, 100 * unit) == 0);
-	vg_reserve_release(&pages, 0, 80 * unit); // before it has read the observation
+	vg_reserve_release(&pages, 0, 80 * unit); // before the process has read the observation
 	CHECK(!vg_reserve(&pages, 0, 1));
 	CHECK(test_pages_observe(dir, 0, 0) == 0);
 	CHECK(vg_reserve(&pages, 0, 100 * unit));

@@ -104,7 +104,7 @@ static void check_holds(const struct process *process)
 	CHECK_EQUAL(slot->pid, first_number + (process - processes));
 }
 
-// die ends the running process. Its memory is unavailable to others until it is gone.
+// die ends the running process. The process's memory is unavailable to others until it is gone.
 static void die(struct process *process)
 {
 	process->life = DYING;

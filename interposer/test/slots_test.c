@@ -129,7 +129,7 @@ static void test_the_dead_are_counted(void)
 	leave(100);
 	CHECK_EQUAL(used_after_reaping(&pages), 0);
 	leave(0);
-	pages.usage->slots[1].pid = 0; // otherwise its slot would not be tried first
+	pages.usage->slots[1].pid = 0; // otherwise the dead process's slot would not be tried first
 	attach(&next);
 	CHECK_EQUAL(next.slot, 1);
 	for (unsigned i = 0; i < VG_MAX_DEVICES; i++) {

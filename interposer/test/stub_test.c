@@ -129,7 +129,7 @@ static void test_callers_runpath(const char *probe)
 	void *symbol;
 	int (*outer)(void);
 
-	CHECK(!dlopen("inner.so", RTLD_NOW)); // it is not beside this program
+	CHECK(!dlopen("inner.so", RTLD_NOW)); // the library is not beside this program
 	snprintf(path, sizeof path, "%s/outer.so", probe);
 	library = dlopen(path, RTLD_NOW);
 	CHECK(library);

@@ -46,7 +46,7 @@ try() {
 become_limited() { (become "$1" timeout 20 "${@:2}"); }
 
 # Loads for one GPU do not wait for loads for another. The first allocation does not wait for the
-# GPU, nor does a library that the driver opens.
+# GPU. A library that the driver opens does not wait either.
 test_waits() {
 	local test output
 	for test in "$@"; do
@@ -232,7 +232,7 @@ test_useless_agents() {
 	local mode output limit=$((2 * gib)) highest granted
 	for mode in -hang -deaf -late -garbage -close -zero -ones -blind gone; do
 		serve useless "${mode/gone/-honest}"
-		pages useless "$limit:0" # it has not measured contexts either
+		pages useless "$limit:0" # the agent has not measured contexts either
 		[ "$mode" != gone ] || unserve useless
 		output=$(limited useless "$workloads/fill" 2>/dev/null)
 		highest=$(peak "$(echo "$output" | field pid)")

@@ -85,8 +85,8 @@ func TestAnAssignmentFindsRoomOrNone(t *testing.T) {
 	}
 }
 
-// A forged mirror reserves no GPU under a static pod's name. It also reserves no GPU under a UID
-// that is no valid directory name: such a reservation could never be released.
+// A forged mirror reserves no GPU under a static pod's name. A forged mirror also reserves no GPU
+// under a UID that is no valid directory name: such a reservation could never be released.
 func TestAMirrorReservesNothing(t *testing.T) {
 	for _, hash := range []string{"0123456789abcdef0123456789abcdef", "../../etc", "a/b", ".", strings.Repeat("x", 256)} {
 		n := newNode(t)

@@ -169,7 +169,7 @@ func BenchmarkFlood(b *testing.B) {
 	for b.Loop() {
 		n := newNode(b)
 		uids := n.neighbours(20)
-		for _, uid := range uids { // they have their part before the flood
+		for _, uid := range uids { // the normal pods have their part before the flood
 			if _, err := n.ask(sandbox(uid), "main"); err != nil {
 				b.Fatal(err)
 			}

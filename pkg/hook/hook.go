@@ -202,7 +202,7 @@ func (h *Hook) request(ctx context.Context, c adjust.Container) (request.Pod, bo
 		return asked, false, nil
 	}
 	if _, held := h.opts.Ledger.Get(c.PodUID, c.Name); held {
-		return asked, true, nil // it keeps its GPUs, whatever the annotations are now
+		return asked, true, nil // the container keeps its GPUs, whatever the annotations are now
 	}
 	if asked, err = volcano.Obey(asked, pod, h.opts.GPUs(), h.opts.Config); err != nil {
 		return request.Pod{}, false, c.Refuse(adjust.ReasonRequest, "%w", err)
@@ -235,7 +235,7 @@ func (h *Hook) grant(ctx context.Context, c adjust.Container, rt runtimes.Runtim
 		return adjust.Adjustment{}, err
 	}
 	if h.opts.Rules.Injection.InterposeWholeGPUs || h.asksForPart(c, pod) {
-		if err := adjust.CheckAbove(c); err != nil { // before it occupies capacity
+		if err := adjust.CheckAbove(c); err != nil { // before the container occupies capacity
 			return adjust.Adjustment{}, err
 		}
 	}

@@ -248,7 +248,7 @@ func (h *Hook) started(ctx context.Context, c adjust.Container, id, sandbox stri
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ctx.Err() != nil {
-		return false // its start was refused meanwhile
+		return false // the container's start was refused meanwhile
 	}
 	live, known := h.live[id]
 	if !known {

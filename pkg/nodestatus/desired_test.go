@@ -160,7 +160,7 @@ func TestSlotsAreForLabelledNodes(t *testing.T) {
 		{"k8s.amazonaws.com/accelerator", map[string]string{"k8s.amazonaws.com/accelerator": "other"}, 2, 10},
 		{"k8s.amazonaws.com/accelerator=vgpu", map[string]string{"k8s.amazonaws.com/accelerator": "other"}, 0, 0},
 		{"k8s.amazonaws.com/accelerator=vgpu", nil, 0, 0},
-		{"k8s.amazonaws.com/accelerator=vgpu", nil, 2, 2}, // its running pods keep their slots
+		{"k8s.amazonaws.com/accelerator=vgpu", nil, 2, 2}, // running pods keep their slots
 	} {
 		cfg := config.Default()
 		cfg.Dialects.AWS.NodeLabel = tt.label

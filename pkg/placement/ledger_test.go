@@ -248,7 +248,7 @@ func TestLeft(t *testing.T) {
 	placeAll(l, pod("alone", app("a", on("GPU-1", whole))))
 	before := l.Free()
 	coming := []request.Pod{
-		here, // its first container has an allocation
+		here, // the pod's first container has an allocation
 		pod("huge", app("a", mem(17))),
 		pod("next", app("a", on("GPU-0", memAndCores(8, 20)))),
 		pod("common", app("a", on("GPU-2", half))),

@@ -100,7 +100,7 @@ func (h *handlers) end(request, id string, refused bool) {
 }
 
 // refused ends the requests for a container that did not pass: the runtime then stops and removes
-// the container. This report comes later than the refusal; correct finds the time at which
+// the container. The report comes later than the refusal; correct finds the time at which
 // containerd received the refusal.
 func (h *handlers) refused(id string) {
 	for _, request := range []string{"CreateContainer", "StartContainer"} {

@@ -56,7 +56,7 @@ type mark struct {
 	container string
 	bytes     uint64
 	gpus      int
-	eternal   bool // it never ends by itself
+	eternal   bool // the container never ends by itself
 }
 
 const markVariable = "CHAOS"

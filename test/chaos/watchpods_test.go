@@ -98,7 +98,7 @@ func (p *podWatch) seeEnd(one *subject, name string, end *corev1.ContainerStateT
 	switch signal := syscall.Signal(end.ExitCode - 128); signal {
 	case syscall.SIGBUS, syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGILL, syscall.SIGFPE:
 		p.broken("failed", "%s/%s crashed: %v", one.key, name, signal)
-	default: // it received a signal to end, or ended by itself
+	default: // the container received a signal to end, or ended by itself
 	}
 }
 

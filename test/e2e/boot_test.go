@@ -65,7 +65,7 @@ func reboot(t *testing.T) {
 			return strings.Contains(cgroup, "kubepods") || strings.Contains(command, "containerd-shim")
 		})
 		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be ending already
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may be ending already
 		}
 		return len(pids) == 0
 	})

@@ -62,7 +62,7 @@ func TestDialects(t *testing.T) {
 		{"metagpu", testbed.Limits{"cnvrg.io/metagpu": 30}, gpuMemory * 30 / 100},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			t.Parallel() // both GPUs have room for all
+			t.Parallel() // both GPUs have room for all pods
 			create(t, testbed.Pod("dialect-"+test.name, filler("main", test.limits)))
 			pod := running(t, "dialect-"+test.name)
 			fill := filled(t, pod.Name, "main")

@@ -107,7 +107,7 @@ func (s *server) run(dir string) {
 		})
 		defer kill.Stop()
 		if err := s.quit(); err != nil {
-			s.t.Logf("Prometheus was asked to end: %v", err) // it may have ended before it answered
+			s.t.Logf("Prometheus was asked to end: %v", err) // Prometheus may have ended
 		}
 		_ = command.Wait()
 		if s.t.Failed() {

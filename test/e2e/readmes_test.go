@@ -39,8 +39,8 @@ type readme struct {
 	percent  float64
 }
 
-// TestReadmes runs the examples one after another. It records the request, the allocation, the
-// visible GPUs and the limits of each example, or compares them with the published table.
+// TestReadmes runs the examples one after another. The test records the request, the allocation,
+// the visible GPUs and the limits of each example, or compares them with the published table.
 func TestReadmes(t *testing.T) {
 	var rows []row
 	for _, r := range readmes {
@@ -203,7 +203,7 @@ func read(t *testing.T, pod *corev1.Pod) result {
 	got := result{fills: map[string]testbed.Fill{}}
 	log, err := bed.In(pod.Namespace).Log(t.Context(), pod.Name, pod.Spec.Containers[0].Name)
 	if err != nil {
-		return got // it may not have started
+		return got // the container may not have started
 	}
 	for line := range strings.Lines(log) {
 		var fill testbed.Fill

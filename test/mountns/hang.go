@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hung is the server of a FUSE file system with a root directory. It answers no request about the
-// content, like a network file system whose server is away.
+// hung is the server of a FUSE file system with a root directory. The server answers no request
+// about the content, like a network file system whose server is away.
 type hung struct{ fd int }
 
 func openServer() (hung, error) {

@@ -172,7 +172,7 @@ func wantWords(t *testing.T, p program, stderr string) {
 func TestLimitIsTight(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "")
-	const script = `exec 2>&1; "$0" queues; test $? -ne 0` // its first arrays take 16 MiB
+	const script = `exec 2>&1; "$0" queues; test $? -ne 0` // the program's first arrays take 16 MiB
 	tight := m.context + 8*mib
 	r := m.limited([]string{"--memory", strconv.FormatUint(tight, 10)}, nil, "sh", "-c", script, filepath.Join(compiled, "openacc"))
 	if !strings.Contains(r.stdout, "out of memory") {
@@ -296,7 +296,7 @@ var filters = map[string]filter{
 	"overlay":   {graph: "split[a][b];[b]scale_cuda=320:180[c];[a][c]overlay_cuda=x=10:y=10", format: "yuv420p", frames: 25, bytes: 1280 * 720 * 3 / 2},
 	"chromakey": {graph: "chromakey_cuda=green:0.1:0.0", format: "yuva420p", frames: 25, bytes: 1280 * 720 * 5 / 2},
 	"thumbnail": {graph: "thumbnail_cuda=n=5", format: "yuv420p", frames: 5, bytes: 1280 * 720 * 3 / 2,
-		phrase: "CUDA_ERROR_INVALID_CONTEXT: invalid device context"}, // it frees memory without a context
+		phrase: "CUDA_ERROR_INVALID_CONTEXT: invalid device context"}, // frees memory without a context
 }
 
 // TestFfmpegFilters checks that ffmpeg makes the same frames and prints the same under limits as

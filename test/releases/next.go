@@ -22,9 +22,9 @@ func field(file, structure string) edit {
 	return edit{file, head, head + "\t// Next is a field of the next release.\n\tNext int `json:\"next\"`\n"}
 }
 
-// edits make the next release of this tree. Its pages have another version, its agent still reads
-// this release's pages, and all other exchanged data has new fields. docs/decisions/0037 lists the
-// changes that a release may make.
+// edits make the next release of this tree. The next release's pages have another version, its
+// agent still reads this release's pages, and all other exchanged data has new fields.
+// docs/decisions/0037 lists the changes that a release may make.
 var edits = []edit{
 	{"pkg/limits/internal/layout/layout.go", "Version = 1\n", "Version = 2\n"},
 	{"interposer/src/pages/pages_gen.h", "#define VG_VERSION 1u\n", "#define VG_VERSION 2u\n"},
@@ -56,7 +56,7 @@ func (b Builder) Next(ctx context.Context) (Release, error) {
 	}
 	files := slices.DeleteFunc(strings.Split(string(listed), "\x00"), func(name string) bool {
 		_, err := os.Lstat(filepath.Join(b.Source, name))
-		return !ingredient(name) || err != nil // it may be deleted but not committed
+		return !ingredient(name) || err != nil // the file may be deleted but not committed
 	})
 	key, err := b.key(files)
 	if err != nil {

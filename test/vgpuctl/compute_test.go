@@ -229,10 +229,10 @@ func (m *machine) charged(group string) (sum time.Duration) {
 }
 
 // TestComputeCharges checks that the charge for work equals its time, even on a busy machine.
-// This also holds for programs that wait for each launch, and for kernels of several streams,
-// whether they run side by side or one after another. The equality holds for kernels that are never
-// launched twice, which have no estimate, and for kernels of varying length, whose estimate is
-// wrong.
+// The equality also holds for programs that wait for each launch, and for kernels of several
+// streams, whether they run side by side or one after another. The equality holds for kernels that
+// are never launched twice, which have no estimate, and for kernels of varying length, whose
+// estimate is wrong.
 func TestComputeCharges(t *testing.T) {
 	const few, filling = "1", "4224" // blocks; a GPU has room for 4224
 	alike, unlike := []string{}, []string{"--shapes", "1000000"}

@@ -93,7 +93,7 @@ func (m *machine) watchers() []int {
 	}
 	var pids []int
 	for _, path := range commands {
-		line, _ := os.ReadFile(path) // it may have ended
+		line, _ := os.ReadFile(path) // the process may have ended
 		args := bytes.Split(line, []byte{0})
 		if len(args) < 4 || string(args[1]) != "watch-group" || string(args[2]) != "--detached" ||
 			string(args[3]) != filepath.Join(m.runs, "nri-vgpu") {

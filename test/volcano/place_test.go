@@ -36,8 +36,9 @@ func ask(number, memory, percent, cores int64) testbed.Limits {
 	return limits
 }
 
-// filler returns a container that fills its GPUs and keeps the memory. Its image asks for all GPUs,
-// like CUDA's images. By this request the guard recognises the pod while there is no agent.
+// filler returns a container that fills its GPUs and keeps the memory. The container's image asks
+// for all GPUs, like CUDA's images. By this request the guard recognises the pod while there is no
+// agent.
 func filler(limits testbed.Limits) corev1.Container {
 	c := testbed.Container("main", limits, "fill", "--hold", "3600")
 	c.Image = testbed.CUDAImage

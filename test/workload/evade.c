@@ -239,7 +239,8 @@ static int wl_run_threads(struct wl_evasion *evasion)
 	return started == wl_threads && evasion->session.result == 0 ? 0 : -1;
 }
 
-// wl_run_forks starts children that use the GPU. This process does not use it, so the children may.
+// wl_run_forks starts children that use the GPU. This process does not use the GPU, so the children
+// may.
 static int wl_run_forks(struct wl_evasion *evasion)
 {
 	static const struct wl_common common = WL_COMMON_DEFAULTS;

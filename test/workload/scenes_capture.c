@@ -211,7 +211,7 @@ static int wl_wait_and_capture(struct wl_scenes *scenes, CUstream working, CUstr
 		return -1;
 	while (!waiter.waits)
 		wl_scene_sleep(1e-4);
-	wl_scene_sleep(5e-3); // by this time it is in the driver
+	wl_scene_sleep(5e-3); // by this time the thread is in the driver
 	failed = wl_capture(scenes, captured, wl_capture_global);
 	pthread_join(thread, NULL);
 	if (waiter.failed)

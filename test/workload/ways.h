@@ -12,12 +12,12 @@
 struct wl_grant {
 	uint64_t handle; // pointer, array, graph, context …, depending on the way
 	uint64_t extra;
-	size_t bytes;    // device memory that it takes, as the driver reports
+	size_t bytes;    // device memory that the grant takes, as the driver reports
 };
 
 // wl_filler is one thread's use of a way.
 struct wl_filler {
-	struct wl_session *session; // its own copy, which records failures
+	struct wl_session *session; // the thread's own copy, which records failures
 	CUstream stream;
 	CUmemoryPool pool;
 	size_t granularity; // requests are multiples of this

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // vgpu-workload contains the workloads of `vgpuctl verify` in one program, which is installed
-// beside the interposer. Its first argument is the workload's name.
+// beside the interposer. The program's first argument is the workload's name.
 
 #include <stdio.h>
 #include <string.h>

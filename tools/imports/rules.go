@@ -19,7 +19,7 @@ type rule struct {
 // item is a forbidden import.
 type item struct {
 	name string
-	// paths are import paths. Each includes the paths below it.
+	// paths are import paths. Each path includes the paths below it.
 	paths []string
 	// direct reports that only a package's own imports count, because nearly every package
 	// indirectly imports a package that uses files.

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// repository has a Go package and a part of an interposer. The tests of both notice some
+// repository has a Go package and a part of an interposer. The tests of both packages notice some
 // changes and miss others. Some changes do not compile. A change of larger for equal values
 // compiles to the same code.
 var repository = map[string]string{

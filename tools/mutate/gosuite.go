@@ -22,7 +22,7 @@ type goSuite struct {
 	name      string // the package's directory in the repository
 
 	listed  goPackage
-	builds  bool              // its tests build programs, which may contain the package
+	builds  bool              // the tests build programs, which may contain the package
 	texts   map[string]string // by file
 	covered coverage
 	limit   time.Duration

@@ -21,7 +21,7 @@ type mutant struct {
 	start, end int    // the range of replaced bytes in the file
 	text       string // the replacement
 
-	rank [sha256.Size]byte // its place in a shuffled list
+	rank [sha256.Size]byte // the mutant's place in a shuffled list
 }
 
 // packageLevel replaces the function of a change outside functions.

@@ -2,7 +2,7 @@
 /*
  * Tests of the simulated NVML that are impossible through Go's binding:
  * structures of old versions, buffers that are too small, NULLs, threads, and
- * forks. They also run under the sanitizers.
+ * forks. The tests also run under the sanitizers.
  *
  * Usage: nvml_test LIBRARY
  */

@@ -18,7 +18,7 @@ func TestRefusedMemoryIsToldWhenThereIsMoreOfIt(t *testing.T) {
 	}
 	const line = `p VGPUMemoryLimitReached container "main" was refused memory at its limit of 1000 MiB of ` + gpuA
 	look("one", 7)
-	h.wantTold() // those were before this agent
+	h.wantTold() // these refusals were before this agent
 	look("one", 7)
 	h.wantTold()
 	look("one", 9)

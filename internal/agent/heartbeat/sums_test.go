@@ -301,7 +301,7 @@ func (s *site) step(r *rand.Rand, uid string) {
 	case r.IntN(3) == 0:
 		_ = s.start(some()) // a pod that waited, or again
 	case r.IntN(4) == 0:
-		some().Status.Phase = corev1.PodSucceeded // its containers may live a little longer
+		some().Status.Phase = corev1.PodSucceeded // the pod's containers may live a little longer
 	case r.IntN(8) == 0:
 		k := r.IntN(len(s.gpus))
 		s.gpus[k].Healthy = !s.gpus[k].Healthy

@@ -36,8 +36,8 @@ const (
 	gpuTimeOffset   = 64 + 4*8
 )
 
-// node has containers with a slot or several, on a simulated clock. Its driver samples six times a
-// second and names one process each time.
+// node has containers with a slot or several, on a simulated clock. The node's driver samples six
+// times a second and names one process each time.
 type node struct {
 	*testing.T
 	*Checker

@@ -174,7 +174,7 @@ func populated(t *testing.T) (n *node, c *Collector, pids map[string]int) {
 	t.Helper()
 	n, c = newNode(t)
 	quarter := limits.Device{UUID: first, MemoryBytes: 4 * gib, ComputePPM: 250_000}
-	all := limits.Device{UUID: second, MemoryBytes: 16 * gib, ComputePPM: limits.NoComputeLimit} // more than it requested
+	all := limits.Device{UUID: second, MemoryBytes: 16 * gib, ComputePPM: limits.NoComputeLimit} // more than requested
 	n.contain(main, ownPod, "own", "main", quarter)
 	n.contain(side, ownPod, "own", "side", quarter)
 	n.contain(foreign, otherPod, "other", "main", quarter, all)

@@ -335,7 +335,7 @@ func throttled(c agentapi.Container, s agentapi.Share, before *agentapi.Account,
 	}
 	limit := float64(s.ComputeLimitPPM) / 10_000
 	if rate < muchHeld && (s.Utilisation == nil || *s.Utilisation < nearLimit*limit) {
-		return nil // it was throttled earlier, not now
+		return nil // the container was throttled earlier, not now
 	}
 	fix := fmt.Sprintf("this is its limit at work. For more ask for more (%svgpu-cores), or let it have what others leave idle: the annotation %s<resource> with a maximum, or %s: share, where the node lets pods choose",
 		ownPrefix, request.MaximumAnnotation, request.PolicyAnnotation)

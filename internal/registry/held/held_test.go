@@ -128,7 +128,7 @@ type asker struct {
 	*site
 	in    io.Writer
 	out   *bufio.Reader
-	inner int // its pid in its namespace
+	inner int // the process's pid in its namespace
 	bytes uint64
 }
 

@@ -22,9 +22,9 @@
 //
 // A repeated launch needs no more memory as long as the graph still owns the memory that it took.
 // The graph owns it if the device's memory of graphs grew by that much at its launch, and lost
-// nothing since. A trim takes memory away, and so does a graph that uses it without growth. Each of
-// these events begins a new epoch. `extra` is the epoch in which the graph took its memory, plus
-// one. While a repeated launch is under way, the graph's memory is reserved for it.
+// nothing since. A trim takes memory away, and so does a graph that uses it without growth. Each
+// such trim or graph begins a new epoch. `extra` is the epoch in which the graph took its memory,
+// plus one. While a repeated launch is under way, the graph's memory is reserved for it.
 static uint64_t vg_graph_key(CUgraphExec graph, uint32_t device)
 {
 	return vg_handle_key(graph) | (uint64_t)device << 48;
@@ -60,7 +60,8 @@ static void vg_graph_forget(struct vg_state *state, CUgraphExec graph)
 	}
 }
 
-// vg_graph_made files a new executable graph. If there is no room, it destroys the graph.
+// vg_graph_made files a new executable graph. If there is no room, vg_graph_made destroys the
+// graph.
 static CUresult vg_graph_made(CUresult result, CUgraphExec *exec, struct vg_graph_needs *needs)
 {
 	struct vg_state *state = vg_state_ready();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuGetProcAddress calls the driver's function of that name, with the same arguments.
-// cuGetProcAddress then replaces the returned pointer if the interposer has a function for it. It
-// first compares the versions of the requested name. If none matches, it compares all of the
-// interposer's functions (vg_swap), which looks all of them up in the driver.
+// cuGetProcAddress then replaces the returned pointer if the interposer has a function for it.
+// cuGetProcAddress first compares the versions of the requested name. If no version matches,
+// vg_swap compares all of the interposer's functions, and looks each function up in the driver.
 
 #include <string.h>
 

@@ -158,7 +158,7 @@ static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle 
 	// The handle was released before, and only mappings held the memory.
 	entry = calloc(1, sizeof *entry);
 	if (!entry)
-		return; // then it stays charged: the charge is too high, never too low
+		return; // then the memory stays charged: the charge is too high, never too low
 	*entry = (struct vg_entry){.kind = VG_PHYSICAL, .key = handle, .count = 1, .object = physical};
 	vg_table_put(&state->table, entry);
 }

@@ -17,7 +17,7 @@ struct vg_pages;
 void vg_mps_prepare(struct vg_pages *pages);
 
 // vg_mps_check reports whether the started driver limits this process to its part of each GPU.
-// `devices` is as in vg_state. On failure it describes the cause in `error`.
+// `devices` is as in vg_state. On failure `error` describes the cause.
 bool vg_mps_check(const struct vg_pages *pages, const uint32_t *devices, struct vg_error *error);
 
 #endif

@@ -31,7 +31,7 @@
 	.size \name, . - \name
 	.endm
 
-	// Spares. Each assembles to less than VG_SPARE_STUB bytes.
+	// Spares. Each stub assembles to less than VG_SPARE_STUB bytes.
 	.macro VG_SPARE
 	.section .vg.stubs, "ax", @progbits
 	.balign VG_SPARE_STUB

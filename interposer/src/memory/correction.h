@@ -18,9 +18,10 @@
 //
 // A process without a context cannot be measured. Exported memory and libraries stay charged when
 // the last context ends. The measurement does not show which part of the bytes belongs to the
-// context. Therefore the credit shrinks by the context's estimate, as above. That part of the
-// credit is `again`. The next context holds no more than the last one did. When it begins, `again`
-// returns to the credit, so that the process is charged as before and not for both contexts.
+// context. Therefore the credit shrinks by the context's estimate, as above. The field `again`
+// holds that part of the credit. The next context holds no more than the last one did. When it
+// begins, `again` returns to the credit, so that the process is charged as before and not for both
+// contexts.
 
 #ifndef VG_CORRECTION_H
 #define VG_CORRECTION_H

@@ -28,7 +28,7 @@ static struct vg_entry *vg_pointer_again(struct vg_entry *entry, void *context)
 	struct vg_pointer_repeat *repeat = context;
 
 	if (entry && !vg_pointer_lives(repeat->state, entry)) {
-		free(entry); // it ended with its pool
+		free(entry); // the pointer ended with its pool
 		entry = NULL;
 	}
 	repeat->known = entry != NULL;

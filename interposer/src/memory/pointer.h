@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers pointers that were imported from a pool of another process. Their pool is
-// charged the memory that it holds, like any pool (pool_held.h): a driver may keep imported memory
-// until the pool ends. The charge is never less than the pool's pointers, whatever the driver
-// reports.
+// This header covers pointers that were imported from a pool of another process. The pool of such
+// pointers is charged the memory that it holds, like any pool (pool_held.h): a driver may keep
+// imported memory until the pool ends. The charge is never less than the pool's pointers, whatever
+// the driver reports.
 
 #ifndef VG_POINTER_H
 #define VG_POINTER_H

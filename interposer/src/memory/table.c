@@ -21,7 +21,7 @@ static struct vg_place vg_place(struct vg_table *table, enum vg_kind kind, uint6
 	return (struct vg_place){shard, &shard->buckets[(hash >> 50) % vg_buckets]};
 }
 
-// vg_link changes a link under the shard's mutex. vg_is_empty reads it without the mutex.
+// vg_link changes a link under the shard's mutex. vg_is_empty reads the link without the mutex.
 static void vg_link(struct vg_entry **at, struct vg_entry *entry)
 {
 	__atomic_store_n(at, entry, __ATOMIC_RELEASE);

@@ -42,7 +42,7 @@ static inline uint32_t vg_limits_compute(struct vg_pages *pages, uint32_t device
 }
 
 // vg_lease is a part of the GPU's time, in parts per million, and the vg_now until which it may be
-// used. Both are 0 if there is no lease.
+// used. Part and time are 0 if there is no lease.
 struct vg_lease {
 	uint32_t ppm;
 	uint64_t until;

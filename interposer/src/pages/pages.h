@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header covers the container's two pages. The limits page is only read. All processes of the
-// container share the usage page, and each of them can write it. Their layout is declared in
-// pkg/limits/internal/layout.
+// container share the usage page, and each of them can write it. pkg/limits/internal/layout
+// declares the layout of the pages.
 
 #ifndef VG_PAGES_H
 #define VG_PAGES_H
@@ -27,7 +27,7 @@ struct vg_pages {
 	const struct vg_limits_page *limits;
 	struct vg_usage_page *usage;
 	uint32_t device_count;
-	int slot; // this process's, or vg_no_slot
+	int slot; // this process's slot, or vg_no_slot
 	uint8_t uuids[VG_MAX_DEVICES][16];
 	// The verified content of the active copy of the limits.
 	struct vg_mutex verify;

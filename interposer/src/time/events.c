@@ -282,8 +282,8 @@ static void vg_unknown_add(struct vg_meter *meter, const struct vg_segment *segm
 }
 
 // vg_settle_together charges a segment that had company for the GPU time beyond that of other
-// streams. Work right before its measured part ran beside other streams, too: an estimate for it
-// would charge that time twice.
+// streams. Work right before the segment's measured part ran beside other streams, too: an estimate
+// for that work would charge the time twice.
 static void vg_settle_together(struct vg_meter *meter, const struct vg_segment *segment,
 			       struct vg_took took, uint64_t now)
 {
@@ -377,7 +377,7 @@ void vg_events_read(struct vg_meter *meter, uint64_t now)
 			stream->tail++;
 		}
 		if (stream->tail == stream->head && !stream->open && stream->idle_at > now)
-			stream->idle_at = now; // it finished earlier than estimated
+			stream->idle_at = now; // the work finished earlier than estimated
 	}
 	vg_capture_unrelax(mode);
 }

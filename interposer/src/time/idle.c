@@ -28,7 +28,7 @@ void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t no
 		vg_meter_settle(meter, segment);
 		stream->open = false;
 	} else if (left == vg_work_left) {
-		stream->idle_at = now; // it takes longer than estimated
+		stream->idle_at = now; // the work takes longer than estimated
 	}
 }
 

@@ -28,9 +28,9 @@ enum {
 	vg_on_ways = 64,
 };
 
-// vg_on_way counts launches under way in several threads. Their work is entered in a segment but
-// may not be in the stream yet: an event recorded meanwhile would come before that work. Several
-// streams may share a counter.
+// vg_on_way counts launches under way in several threads. The work of these launches is entered in
+// a segment but may not be in the stream yet: an event recorded meanwhile would come before that
+// work. Several streams may share a counter.
 struct vg_on_way {
 	_Atomic int32_t count;
 	_Atomic bool awaited; // a segment is to be closed when the count reaches 0

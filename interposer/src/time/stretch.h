@@ -15,7 +15,7 @@ enum {
 };
 
 // vg_journey is the time at which a probe was sent, on the host's clock, and the time at which it
-// came back, on the GPU's clock. Both are in ns since the base event.
+// came back, on the GPU's clock. The times are in ns since the base event.
 struct vg_journey {
 	int64_t sent, back;
 };

@@ -151,9 +151,9 @@ static bool vg_launch_joins(const struct vg_launch *launch)
 	       meter->together + vg_meter_charge(meter, class) <= vg_most_beside * (int64_t)class->ns;
 }
 
-// vg_launch_cannot_see reports whether work of unknown length could not be measured. Its stream has
-// no free segment or no record, or too much unknown work is under way. After vg_stuck_ns the launch
-// proceeds: the program's progress, and thus the room, may depend on it.
+// vg_launch_cannot_see reports whether work of unknown length could not be measured. The work's
+// stream has no free segment or no record, or too much unknown work is under way. After vg_stuck_ns
+// the launch proceeds: the program's progress, and thus the room, may depend on it.
 static bool vg_launch_cannot_see(const struct vg_launch *launch)
 {
 	struct vg_stream *stream = launch->stream;
@@ -196,7 +196,7 @@ static bool vg_launch_first(struct vg_launch *launch)
 		return false;
 	if (launch->now - class->opened < vg_stuck_ns)
 		return true;
-	vg_events_read(launch->meter, launch->now); // it may have ended unnoticed
+	vg_events_read(launch->meter, launch->now); // the work may have ended unnoticed
 	since = class->measured ? 0 : vg_meter_since(launch->meter, class->key);
 	if (since && launch->now - since > class->ns)
 		class->ns = launch->now - since;

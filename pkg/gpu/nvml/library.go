@@ -106,8 +106,8 @@ func FindBeside(root, nvml, name string) (string, error) {
 // maxLinks bounds the symbolic links in one path, as the kernel does.
 const maxLinks = 40
 
-// resolve follows the links of path as if root were the root directory. So a link to
-// /etc/alternatives, as in Debian's driver package, points to the driver's /etc.
+// resolve follows the links of path as if root were the root directory. A link to
+// /etc/alternatives, as in Debian's driver package, therefore points to the driver's /etc.
 func resolve(root, path string) (string, error) {
 	rest := strings.Split(path, "/")
 	at := "/"

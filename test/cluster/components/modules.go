@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Module is one tools module of the repository, tools/<Name>. Its go.mod pins the version of a
-// component, whose programs are built from it.
+// A Module is one tools module of the repository, tools/<Name>. The module's go.mod pins the
+// version of a component, whose programs are built from the module.
 type Module struct {
 	Name     string
 	Programs []Program

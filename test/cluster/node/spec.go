@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node runs one Kubernetes node in separate namespaces. Its first process, the supervisor,
-// is pid 1 there. The supervisor builds the node's file system and network, starts the components
-// and answers on a control socket. When the supervisor ends, the kernel removes all other parts of
-// the node: processes, mounts, network.
+// Package node runs one Kubernetes node in separate namespaces. The node's first process, the
+// supervisor, is pid 1 in these namespaces. The supervisor builds the node's file system and
+// network, starts the components and answers on a control socket. When the supervisor ends, the
+// kernel removes all other parts of the node: processes, mounts, network.
 package node
 
 import (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package volcano installs Volcano on a local cluster, from its own manifest: its scheduler and its
-// controllers, without its webhooks. Its scheduler places pods by their parts of GPUs.
+// controllers, without its webhooks. Volcano's scheduler places pods by their parts of GPUs.
 package volcano
 
 import (
@@ -242,7 +242,7 @@ func (o Options) adapt(object map[string]any, node string) {
 		// Two schedulers at a time would both place pods.
 		spec["strategy"] = map[string]any{"type": "Recreate"}
 		template := spec["template"].(map[string]any)
-		if name == SchedulerDeployment { // it reads its configuration only at its start
+		if name == SchedulerDeployment { // the scheduler reads its configuration only at its start
 			template["metadata"].(map[string]any)["annotations"] = map[string]any{"test/version": o.version()}
 		}
 		pod := template["spec"].(map[string]any)

@@ -20,8 +20,8 @@ const (
 	asks = 64
 	// other is a resource that nri-vgpu does not know.
 	other = "example.com/other"
-	// crowdLabel marks the crowd's pods. Its value, "fits" or "refused", is the expected result of
-	// the pod.
+	// crowdLabel marks the crowd's pods. The label's value, "fits" or "refused", is the expected
+	// result of the pod.
 	crowdLabel  = "crowd"
 	normalLabel = "normal"
 	// fitting is the number of pods that fit. Each pod takes a slot, as a normal pod does.
@@ -72,9 +72,9 @@ func asking(k int, memory int64, command ...string) corev1.Container {
 	return testbed.Container(fmt.Sprintf("c%d", k), testbed.Limits{testbed.Memory: memory}, command...)
 }
 
-// harmless returns the pod without its requests of our resources. Its containers request the same
-// amount of another resource: for each container that kubelet starts or tries to start, it writes
-// down the resources of all containers of the node.
+// harmless returns the pod without its requests of our resources. The pod's containers request the
+// same amount of another resource: for each container that kubelet starts or tries to start,
+// kubelet writes down the resources of all containers of the node.
 func harmless(pod *corev1.Pod) *corev1.Pod {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {

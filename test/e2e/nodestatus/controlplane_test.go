@@ -191,7 +191,7 @@ func kill(cmd *exec.Cmd) error {
 	if err := cmd.Process.Kill(); err != nil {
 		return err
 	}
-	_ = cmd.Wait() // it was killed, for which Wait returns an error
+	_ = cmd.Wait() // the process was killed, for which Wait returns an error
 	return nil
 }
 

@@ -68,7 +68,7 @@ cp "$1"/drivers/future/lib*.so.1 driver/lib
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Another host may take a port before it is used; an address stays free.
+	// A port may be taken before the host uses it; an address stays free.
 	number := hosts.Add(1)
 	loopback := fmt.Sprintf("127.1.%d.%d", number>>8, number&0xff)
 	h.probes = fmt.Sprintf("http://%s:%d/readyz", loopback, ports[1])
@@ -190,7 +190,7 @@ type running struct {
 }
 
 func (r *running) kill() {
-	_ = r.process.Kill() // it may have ended
+	_ = r.process.Kill() // the process may have ended
 	<-r.ended
 }
 

@@ -42,7 +42,7 @@ import (
 const symptom = 4 * time.Second
 
 // work is the purpose of a right: our own code runs it, with a client that has the account's
-// rights. It returns an error if the code fails.
+// rights. The function returns an error if the code fails.
 type work func(t *testing.T, client kubernetes.Interface) error
 
 // needs maps each right of the manifests to its work: by the role, then the verb and resource, and

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program for OpenACC: gcc's runtime translates it into requests to a GPU. It
-// checks what a GPU that computes nothing can show: the copied data, their
-// order, the granted and the refused memory. It prints one line of JSON.
+// A program for OpenACC: gcc's runtime translates it into requests to a GPU.
+// The program checks what a GPU that computes nothing can show: the copied
+// data, their order, the granted and the refused memory. The program prints one
+// line of JSON.
 //
 //	openacc queues|fill
 #include <openacc.h>
@@ -57,9 +58,9 @@ static void order(void)
 	free(last);
 }
 
-// regions: kernels in queues. Each has memory that the runtime frees when the queue has reached it:
-// from a callback, in which the driver frees nothing, so the memory is freed later. Together the
-// regions would exceed every limit of the tests.
+// regions: kernels in queues. Each region has memory that the runtime frees when the queue has
+// reached it: from a callback, in which the driver frees nothing, so the memory is freed later.
+// Together the regions would exceed every limit of the tests.
 static void regions(void)
 {
 	float *a[queues];

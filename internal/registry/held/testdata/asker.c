@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This program allocates GPU memory through the driver, and asks the agent for the amount. Its
-// arguments are the path of the driver's library, the path of the agent's socket, and the bytes to
-// allocate. An empty path of the socket selects the socket of `vgpuctl run`.
-// The first line of output is the program's pid. Each line of standard input is a question. The
-// answer to a question is "none" or, for each record, " UUID=BYTES".
+// This program allocates GPU memory through the driver, and asks the agent for the amount. The
+// program's arguments are the path of the driver's library, the path of the agent's socket, and the
+// bytes to allocate. An empty path of the socket selects the socket of `vgpuctl run`. The first
+// line of output is the program's pid. Each line of standard input is a question. The answer to a
+// question is "none" or, for each record, " UUID=BYTES".
 
 #include <dlfcn.h>
 #include <stdint.h>
