@@ -21,7 +21,8 @@ type node struct {
 	gpus   []gpu.GPU
 	cfg    config.Config
 	ledger *placement.Ledger
-	// changes counts the changes of the ledger, and verdicts are the planner's, by shape.
+	// changes counts the changes of the ledger, and verdicts contains the planner's verdicts by
+	// shape.
 	changes  int
 	verdicts map[*shape]verdict
 	// costs are the costs of fragmentation, by shape.

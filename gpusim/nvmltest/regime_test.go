@@ -30,8 +30,7 @@ const (
 
 // view is a process's view of the GPU.
 type view struct {
-	// Holder is the pid of the process that it started, in its own pid
-	// namespace.
+	// Holder is the pid of the process that the viewer started, in the holder's pid namespace.
 	Holder    int
 	Processes []nvml.ProcessInfo
 	// Opening, Handle and List are the durations of the calls.

@@ -210,7 +210,7 @@ static void descriptors_keep_memory(void)
 	OK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)copy, 1));
 	close(copy);
 	OK(cuMemGetInfo_v2(NULL, NULL));
-	CHECK(mine() == before + 64 * MIB); /* the import holds it */
+	CHECK(mine() == before + 64 * MIB); /* the import holds the memory */
 	OK(cuMemRelease(imported));
 	CHECK(mine() == before);
 	OK(cuMemCreate(&handle, 64 * MIB, &prop, 0));

@@ -4,8 +4,8 @@ package agentapi
 
 import "time"
 
-// Overview is the answer to All: the allocations of the GPUs and their use. In a container it
-// covers the container's own pod.
+// Overview is the answer to All: the allocations of the GPUs and their use. In a container the
+// answer covers the container's own pod.
 type Overview struct {
 	Node string `json:"node"`
 	// Version is the agent's version.

@@ -20,8 +20,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/top"
 )
 
-// sight is the data source of the listing commands. On a node and in a container
-// it is a socket; elsewhere it is the API server.
+// sight is the data source of the listing commands. On a node and in a container the source is a
+// socket; elsewhere the source is the API server.
 type sight interface {
 	// flags adds the flags that select the source.
 	flags(cmd *cobra.Command)

@@ -75,8 +75,8 @@ func Logger(cfg config.Log, file io.Writer) (*slog.Logger, error) {
 // current is the log that Main flushes.
 var current atomic.Pointer[lines]
 
-// APIServer returns the client configuration for the API server. Without a kubeconfig it uses
-// the pod's service account. The API server's audit log contains the program's name.
+// APIServer returns the client configuration for the API server. Without a kubeconfig APIServer
+// uses the pod's service account. The API server's audit log contains the program's name.
 func APIServer(kubeconfig, program string) (*rest.Config, error) {
 	reach := rest.InClusterConfig
 	if kubeconfig != "" {

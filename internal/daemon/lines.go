@@ -24,14 +24,14 @@ type lines struct {
 	dropped atomic.Int64
 }
 
-// line is a line to write. Without text it marks a flush: written is closed after all lines
+// line is a line to write. A line without text marks a flush: written is closed after all lines
 // before it.
 type line struct {
 	text    []byte
 	written chan struct{}
 }
 
-// newLines returns a writer for a log's lines. After it dropped lines, it calls tell with the
+// newLines returns a writer for a log's lines. After dropping lines, the writer calls tell with the
 // number of dropped lines before it writes the next line.
 func newLines(out io.Writer, tell func(dropped int64)) *lines {
 	l := &lines{out: out, waiting: make(chan line, mostLines)}

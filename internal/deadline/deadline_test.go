@@ -36,7 +36,7 @@ func TestWorkIsNotWaitedForLonger(t *testing.T) {
 	})
 }
 
-// On a busy machine both the result and the end of its time may be ready.
+// On a busy machine the result and the end of the time may be ready together.
 func TestWhatHasEndedIsNotLate(t *testing.T) {
 	for range 100 {
 		result, late, done := make(chan int, 1), make(chan time.Time, 1), make(chan struct{})

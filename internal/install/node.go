@@ -17,7 +17,7 @@ type Options struct {
 	Config config.Config
 	// Source is the directory with the files, in lib and bin.
 	Source string
-	// Dir is the parent of the version's directory. If empty, it is paths.install_dir.
+	// Dir is the parent of the version's directory. An empty Dir stands for paths.install_dir.
 	Dir string
 	// Namespace is the agent's namespace, or empty. The guard of the previous release
 	// rejects agents in other namespaces.

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// linger is how long a container counts as busy after its last launch. For so long it may pause
-	// between two launches and keep its guarantee.
+	// linger is how long a container counts as busy after its last launch. For so long a container
+	// may pause between two launches and keep its guarantee.
 	linger = 6 * time.Millisecond
 	// slackMost bounds the slack of a long launch, which is half of its estimated time. Other
 	// containers' running work and time slices delay a launch.

@@ -117,8 +117,8 @@ func enterNode() error {
 	return nil
 }
 
-// enterRoot moves the calling thread into the driver's root. For the daemon, it also mounts the
-// directories that the daemon shares with its clients.
+// enterRoot moves the calling thread into the driver's root. For the daemon, enterRoot also mounts
+// the directories that the daemon shares with its clients.
 func (n Node) enterRoot(daemon bool) error {
 	if daemon {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -196,7 +196,7 @@ func (n Node) start(env []string, cgroups []*os.File) (pid int, err error) {
 			return 0, errors.Join(fmt.Errorf("put it in a cgroup of its own: %w", err), run.Process.Kill(), run.Wait())
 		}
 	}
-	// watch detects its end. While it is the agent's child, the agent has to reap it.
+	// watch detects its end. While the daemon is the agent's child, the agent has to reap it.
 	go func() { _ = run.Wait() }()
 	return run.Process.Pid, nil
 }

@@ -77,9 +77,9 @@ const (
 
 // Preloaded are the libraries that every program of a container preloads. The loader
 // expands $PLATFORM. For 64-bit programs the first two are the interposer's libraries
-// under other paths. For 32-bit programs they prevent errors of the loader about the
-// last two. If the loader finds no directory for $PLATFORM, it still loads the last
-// two.
+// under other paths. For 32-bit programs the first two prevent errors of the loader
+// about the last two. If the loader finds no directory for $PLATFORM, it still loads
+// the last two.
 var Preloaded = []string{
 	ContainerStandIns + "/$PLATFORM/" + CUDALibrary,
 	ContainerStandIns + "/$PLATFORM/" + NVMLLibrary,

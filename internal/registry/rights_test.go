@@ -106,8 +106,8 @@ func TestDescriptorsAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-// If the kernel supports it, it rejects descriptors for the agent: descriptors whose closing hangs
-// could stop the agent from accepting connections.
+// The kernel rejects descriptors for the agent, if it supports that: descriptors whose closing
+// hangs could stop the agent from accepting connections.
 func TestDescriptorsAreNotSent(t *testing.T) {
 	h := newHouse(t)
 	l, err := openListener(h.Path, 0o666)

@@ -30,7 +30,7 @@ import (
 // Options describe the removal from a node.
 type Options struct {
 	Config config.Config
-	// Root is the node's root directory. If empty, it is the root of this process.
+	// Root is the node's root directory. An empty Root stands for the root of this process.
 	Root string
 	// Out receives messages about pods that keep files and about foreign files. Err receives
 	// errors about processes that could not be ended.

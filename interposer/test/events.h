@@ -14,7 +14,7 @@
 
 // events_install installs the events. `reached` returns the time at which the GPU completes the
 // launched work, which becomes the time of a recorded event. `now` returns the program's time. If
-// it is earlier, the event is not complete yet.
+// that time is before the event's end, the event is not complete yet.
 void events_install(uint64_t (*reached)(void), uint64_t (*now)(void));
 
 extern int events_count;         // existing events

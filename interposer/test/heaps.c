@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // heaps raises a context's memory for kernels (the device heap, the FIFO of printf, the stacks),
-// and checks that the container's limit applies: 512 MiB beside the context. Then it allocates all
-// remaining memory. With the argument "late" it raises the limits, repeatedly allocates all
+// and checks that the container's limit applies: 512 MiB beside the context. Then heaps allocates
+// all remaining memory. With the argument "late", heaps raises the limits, repeatedly allocates all
 // remaining memory while the agent measures, and has a kernel take the raised memory. The callers,
 // doors_test.sh and unkind_test.sh, check the program's physical memory.
 

@@ -290,7 +290,8 @@ static void test_capturing_unknown(void)
 	atomic_store(&vg_capture_count, 0);
 }
 
-// If the driver does not report a stream's context, its work counts for the current context.
+// If the driver does not report a stream's context, the stream's work counts for the current
+// context.
 static void test_context_unknown(void)
 {
 	uint64_t before[gpus] = {slot(0)->launches, slot(1)->launches};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // meminfo LIMIT checks cuMemGetInfo: the limit is the total, NULLs are no error, and this process's
-// own allocations and frees are visible at once. Then it queries without a pause. For each line of
-// input it prints the free memory that it reads a millisecond later. The caller, doors_test.sh, has
-// the actual value.
+// own allocations and frees are visible at once. Then meminfo queries without a pause. For each
+// line of input, meminfo prints the free memory that it reads a millisecond later. The caller,
+// doors_test.sh, has the actual value.
 
 #include <poll.h>
 #include <stdint.h>

@@ -73,8 +73,8 @@ static void test_ends(void)
 	vg_meter_unlock(&wanted);
 }
 
-// While a meter passes from thread to thread, a thread waits for its turn. If one thread holds it
-// all the time, that thread is stuck in the driver.
+// While a meter passes from thread to thread, a thread waits for its turn. A thread that holds the
+// meter all the time is stuck in the driver.
 static void test_turns(void *(*holder)(void *), bool gets_it)
 {
 	pthread_t thread;

@@ -352,7 +352,7 @@ static void test_contexts_that_are_gone(void)
 	CHECK_EQUAL(unmeasured_since(), 0);
 }
 
-// If the end of a context fails, its work is measured as if no end had been tried.
+// If the end of a context fails, the context's work is measured as if no end had been tried.
 static void test_contexts_that_live_on(void)
 {
 	static struct vg_meter meter = {

@@ -2,8 +2,8 @@
 
 // mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE[:SMS]]]… makes a container's pages, or with -u
 // changes their limits. Sizes are in bytes. The part of the GPU's time is in parts per million.
-// With the GPU's SMs, it is the part that MPS lets the container use. mkpages -o DIR BYTES records
-// the container's observed memory on its first GPU.
+// If the GPU's SMs are given, the part is the one that MPS lets the container use. mkpages -o DIR
+// BYTES records the container's observed memory on its first GPU.
 
 #include <stdio.h>
 #include <stdlib.h>

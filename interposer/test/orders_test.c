@@ -194,7 +194,7 @@ static void test_waits_for_what_does_not_move(void)
 	CHECK(!wait_is_over(&second, stuck.until, 900, &stuck));
 }
 
-// While other processes make changes, it waits on, for 30 s at most.
+// A process waits on while other processes make changes, for 30 s at most.
 static void test_waits_for_what_moves(void)
 {
 	struct vg_wait wait = {.since = start, .moved = start};
@@ -221,8 +221,8 @@ int main(void)
 	}
 	test_waits_for_what_does_not_move();
 	test_waits_for_what_moves();
-	// This test runs all orders of two processes. For functions with more steps it runs only orders
-	// with a few interruptions, which reveal most mistakes.
+	// This test runs all orders of two processes. For functions with more steps, the test runs only
+	// orders with a few interruptions, which reveal most mistakes.
 	try_orders(2, explorer_all_switches, take_at_once, check_books);
 	try_orders(3, 3, take_at_once, check_books);
 	try_orders(2, 6, take_and_free_at_once, check_books);

@@ -99,7 +99,7 @@ static void test_no_answer_frees_nothing(void)
 }
 
 // No other call may use the memory of a graph's earlier launch during its next launch. Once another
-// call has used it, the graph must claim it again.
+// call has used the memory, the graph must claim the memory again.
 static void test_a_graph_keeps_what_it_owns(void)
 {
 	uint64_t epoch;

@@ -50,7 +50,7 @@ expect() {
 	scene "$@" || fail "$what: $output $(head -n 3 "$work/errors")"
 }
 
-# at_most WHAT FIELD MOST checks a time. With instrumentation, it only runs the scene.
+# at_most WHAT FIELD MOST checks a time. With instrumentation, at_most only runs the scene.
 at_most() {
 	local got
 	[ -z "$sanitizer" ] || return 0

@@ -17,8 +17,8 @@ const DefaultTimeout = 10 * time.Second
 // Driver queries the GPU driver. The calls of a Driver may fail and may never return.
 // Only one goroutine at a time calls a Driver.
 type Driver interface {
-	// List returns the GPUs that the driver lists now. If only the index of a GPU could
-	// be read, its entry has no UUID, and has a reason.
+	// List returns the GPUs that the driver lists now. If only the index of a GPU could be read,
+	// the GPU's entry has no UUID, and has a reason.
 	List() ([]GPU, error)
 	// Processes returns the processes that use a GPU now, by the GPU's UUID. Processes
 	// omits GPUs that do not answer.

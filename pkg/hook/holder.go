@@ -11,8 +11,8 @@ import (
 )
 
 // Holders returns the allocations of all running containers with a part of a GPU, by
-// the runtime's id. If the ledger has no entry for a container, its allocation has no
-// devices.
+// the runtime's id. If the ledger has no entry for a container, the container's
+// allocation has no devices.
 func (h *Hook) Holders() map[string]placement.Allocation {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -165,8 +165,8 @@ func TestContainersAreToldWhatAContextTakes(t *testing.T) {
 	}
 }
 
-// If the node allows it, a container may use more memory than is reserved for
-// it. Other containers get the memory that it did not request.
+// On a node with overcommit, a container may use more memory than is reserved for it. Other
+// containers get the memory that it did not request.
 func TestOvercommit(t *testing.T) {
 	const annotation = request.LimitAnnotation + "nri-vgpu.io/vgpu-memory"
 	n := newNode(t, withOvercommit(50))

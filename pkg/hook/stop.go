@@ -15,10 +15,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// stop kills the first process of a running container. If the pod's restart
-// policy allows it, kubelet recreates the container. stop opens a pidfd before it checks the
-// process, so that it never kills a later process that reuses the id. proc is the proc file system
-// of the host's pid namespace.
+// stop kills the first process of a running container. If the pod's restart policy allows a
+// restart, kubelet recreates the container. stop opens a pidfd before it checks the process, so
+// that it never kills a later process that reuses the id. proc is the proc file system of the
+// host's pid namespace.
 func stop(c adjust.Container, proc string) error {
 	if c.PID == 0 {
 		return errors.New("the runtime does not tell its process")

@@ -88,7 +88,7 @@ func (d Device) check() error {
 	}
 }
 
-// decodeCopy is the inverse of encodeCopy. The copy must belong to the generation.
+// decodeCopy is the inverse of encodeCopy. The copy must have the given generation.
 func decodeCopy(raw []byte, generation uint64) ([]Device, error) {
 	var c layout.LimitsCopy
 	decode(raw, &c)

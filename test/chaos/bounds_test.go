@@ -60,7 +60,7 @@ func percent(all, free uint64) float64 {
 	return 100 * float64(all-free) / float64(max(all, 1))
 }
 
-// watchMetrics requests the agent's metrics every second. While the agent may be killed it need not
+// watchMetrics requests the agent's metrics every second. An agent that may be killed need not
 // answer, but an answer must not be an error.
 func (w *world) watchMetrics(ctx context.Context) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package chaos injects random failures on a real node, and continuously checks whether the
-// promises hold. While pods of all kinds are created and deleted, it kills, stops and slows the
-// agent, the patcher, containerd, kubelet and the API server, makes GPUs fail and fills the state
-// directory. Only the GPU is simulated. The simulator, which knows no limits, provides the
+// promises hold. While pods of all kinds are created and deleted, the test kills, stops and slows
+// the agent, the patcher, containerd, kubelet and the API server, makes GPUs fail and fills the
+// state directory. Only the GPU is simulated. The simulator, which knows no limits, provides the
 // reference values.
 //
 // Run `make image` first. `make chaos MINUTES=20` is the long form.

@@ -62,8 +62,8 @@ func (c *Cluster) Start(ctx context.Context, component string) error {
 	return c.waitComponent(ctx, component)
 }
 
-// Kill sends a signal to a component's process and to no other. If the component ends, it stays
-// stopped until Start.
+// Kill sends a signal to a component's process and to no other. A component that ends stays stopped
+// until Start.
 func (c *Cluster) Kill(ctx context.Context, component string, sig syscall.Signal) error {
 	if err := c.control.Signal(ctx, component, sig); err != nil {
 		return fmt.Errorf("signal %s: %w", component, err)

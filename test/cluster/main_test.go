@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // podPatience is how long a test waits for a pod.
 const podPatience = 90 * time.Second
 
-// up starts a cluster and takes it down when the test ends. If the test failed, it keeps the logs.
+// up starts a cluster and takes it down when the test ends. If the test failed, up keeps the logs.
 func up(t *testing.T, o cluster.Options) *cluster.Cluster {
 	t.Helper()
 	requireRoot(t)

@@ -203,7 +203,7 @@ func apiServerFlags(address string) []string {
 		"--bind-address=0.0.0.0", "--secure-port=443", "--advertise-address=" + address,
 		"--service-cluster-ip-range=" + serviceRange,
 		"--allow-privileged=true",
-		// Without it, a stopped API server waits for its watchers for a minute.
+		// Without this option, a stopped API server waits for its watchers for a minute.
 		"--shutdown-send-retry-after=true",
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",

@@ -129,8 +129,8 @@ func TestContainerdRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	check()
-	// The plugin must register with the new containerd by itself. Until it has, the patcher may
-	// withdraw the node's capacity.
+	// The plugin must register with the new containerd by itself. Until the plugin has registered,
+	// the patcher may withdraw the node's capacity.
 	create(t, testbed.Pod("after", filler("main", testbed.Limits{testbed.Memory: 2048})))
 	checkFilled(t, "after", 2*gib)
 	waitCapacity(t, patience)

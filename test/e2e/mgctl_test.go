@@ -126,7 +126,7 @@ const answerAge = 400 * time.Millisecond
 const promised = 2
 
 // TestMgctlTellsWhatTheOracleSays checks that in a container mgctl reports the container's
-// processes as the oracle measured them, and no others. On the node it reports all processes.
+// processes as the oracle measured them, and no others. On the node mgctl reports all processes.
 func TestMgctlTellsWhatTheOracleSays(t *testing.T) {
 	pods := map[string]*corev1.Pod{}
 	parts := map[string]int64{"thirty": 30, "fifty": 50}
@@ -262,7 +262,7 @@ func TestMgctlInAnEmptyImage(t *testing.T) {
 }
 
 // TestMgctlWithAWholeGPU checks that a container with a whole GPU, which runs without the
-// interposer, also has the tools. If the agent is away, they report that.
+// interposer, also has the tools. If the agent is away, the tools report that.
 func TestMgctlWithAWholeGPU(t *testing.T) {
 	create(t, testbed.Pod("whole-shares", testbed.Container("main", testbed.Limits{metagpu: 100}, "fill", "--hold", "3600")))
 	pod := running(t, "whole-shares")

@@ -133,7 +133,7 @@ func waitOf(t *testing.T, schedstat string) time.Duration {
 
 // sharesWithoutAgent returns the pods' shares in two seconds; the agent is killed at their
 // beginning. If the pods waited for processors meanwhile, the result is void, and the test measures
-// again. If the node runs no other test, they wait for some 2 % of the time.
+// again. If the node runs no other test, the pods wait for some 2 % of the time.
 func sharesWithoutAgent(t *testing.T, pods []*corev1.Pod) []float64 {
 	t.Helper()
 	const interval, idle = 2 * time.Second, 200 * time.Millisecond

@@ -46,7 +46,7 @@ func Succeeds(t testing.TB, patience time.Duration, what string, check func(cont
 	}
 }
 
-// Wait waits until a condition holds. If patience runs out first, it returns an error that names
+// Wait waits until a condition holds. If patience runs out first, Wait returns an error that names
 // the condition.
 func Wait(patience time.Duration, what string, condition func() bool) error {
 	err := Check(context.Background(), patience, func() error {
@@ -63,7 +63,7 @@ func Wait(patience time.Duration, what string, condition func() bool) error {
 
 var errNot = errors.New("the condition does not hold")
 
-// Check waits until a check returns no error. If patience runs out or the context ends first, it
+// Check waits until a check returns no error. If patience runs out or the context ends first, Check
 // returns the check's last error.
 func Check(ctx context.Context, patience time.Duration, check func() error) error {
 	begin := time.Now()

@@ -31,8 +31,8 @@ const (
 	hangVariable  = "MOUNTNS_HANG"
 )
 
-// Main runs the programs of New and Hang in the processes that they start. In any other process it
-// returns.
+// Main runs the programs of New and Hang in the processes that they start. In any other process
+// Main returns.
 func Main() {
 	for variable, run := range map[string]func(string) error{bindsVariable: first, hangVariable: hang} {
 		arg, is := os.LookupEnv(variable)

@@ -112,9 +112,9 @@ func withLinkerName(m *machine) string {
 }
 
 // TestUnderLimits checks that a program runs as it does natively, and holds no more than its limit.
-// If it allocates until it is refused, it has all of its limit. If NVML does not list its memory,
-// it has all but the size of another context. The program's runtime reports the refusal in its own
-// words.
+// A program that allocates until it is refused has all of its limit. If NVML does not list the
+// program's memory, the program has all but the size of another context. The program's runtime
+// reports the refusal in its own words.
 func TestUnderLimits(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		for _, p := range programs {

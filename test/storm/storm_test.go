@@ -135,8 +135,8 @@ func (m *machine) checkUnused(when string) {
 	}
 }
 
-// checkWholeLimit checks that a new process gets all of each GPU's limit. For that it must reclaim
-// all charges that dead processes have left on the usage page.
+// checkWholeLimit checks that a new process gets all of each GPU's limit. For that the process must
+// reclaim all charges that dead processes have left on the usage page.
 func (m *machine) checkWholeLimit() {
 	m.Helper()
 	all, err := m.oracle.GPUs()

@@ -235,7 +235,7 @@ func TestWithoutLimitThereIsMore(t *testing.T) {
 }
 
 // TestGroupSharesItsMemory checks that four concurrent programs of a group have one limit, which
-// status shows. When they are killed, none of their memory stays charged.
+// status shows. When the programs are killed, none of their memory stays charged.
 func TestGroupSharesItsMemory(t *testing.T) {
 	m := newMachine(t)
 	o := m.oracle()

@@ -35,7 +35,7 @@ static struct sockaddr_in wl_address(const char *text)
 	return address;
 }
 
-// wl_dial returns a connection. If it fails it waits and returns -1.
+// wl_dial returns a connection. On failure wl_dial waits and returns -1.
 static int wl_dial(struct wl_attack *attack)
 {
 	struct sockaddr_in address = wl_address(attack->address);

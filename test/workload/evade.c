@@ -320,8 +320,8 @@ static int wl_run_varying(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_relay_run waits for its turn, runs one kernel, and passes the turn on. While the kernel runs
-// it makes no call of the driver.
+// wl_relay_run waits for its turn, runs one kernel, and passes the turn on. While the kernel runs,
+// wl_relay_run makes no call of the driver.
 static int wl_relay_run(struct wl_evasion *evasion, int from, int to)
 {
 	static const struct wl_common common = WL_COMMON_DEFAULTS;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // pester attacks the agent and its own container's usage page as a hostile program in a container
-// can, for a given time. pester uses no GPU. Without an agent it prints an error and fails.
+// can, for a given time. pester uses no GPU. Without an agent, pester prints an error and fails.
 
 #define _GNU_SOURCE
 #include <errno.h>

@@ -53,7 +53,7 @@ struct wl_thread {
 	pthread_t id;
 	uint64_t random;
 	bool failed;
-	unsigned greed; // of 100 steps, the number that allocate
+	unsigned greed; // number of allocations in 100 steps
 	struct wl_session session;
 	CUstream stream;
 	struct wl_filler fillers[wl_most_ways];

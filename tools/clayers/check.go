@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// check returns the breaches of a file of rules by the sources beside it. Without objects it
-// checks only includes.
+// check returns the breaches of a file of rules by the sources beside it. Without objects, check
+// covers only includes.
 func check(root, file string) ([]string, error) {
 	r, err := readRules(filepath.Join(root, file))
 	if err != nil {

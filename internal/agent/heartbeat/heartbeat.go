@@ -134,7 +134,7 @@ func (h *Heartbeat) tellGuard() {
 }
 
 // Run inspects the GPUs and writes the report, at once and then at every Interval and Poke, until
-// ctx ends. After changes of pods alone, it writes the report only if the change is urgent.
+// ctx ends. After changes of pods alone, Run writes the report only if the change is urgent.
 func (h *Heartbeat) Run(ctx context.Context) {
 	ticker := time.NewTicker(Interval)
 	defer ticker.Stop()

@@ -13,8 +13,8 @@ const longestWait = time.Second
 
 // busy divides a GPU's busy time among the processes that its samples name. Drivers measure the
 // GPU's load in each period, and name the process that is active at the period's end. If no process
-// is active at that moment, they name none. The processes' parts then add up to less than the GPU's
-// load.
+// is active at that moment, the samples name none. The processes' parts then add up to less than
+// the GPU's load.
 type busy struct {
 	last    time.Time // the end of the last period
 	waiting time.Duration

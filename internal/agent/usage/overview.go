@@ -19,8 +19,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// overview returns all data that the asker may see. If the driver does not answer, it returns the
-// allocations and the containers' accounts.
+// overview returns all data that the asker may see. If the driver does not answer, overview returns
+// the allocations and the containers' accounts.
 func (c *Collector) overview(ctx context.Context, who registry.Asker) agentapi.Overview {
 	o := agentapi.Overview{
 		Node: c.Node, Version: version.Version, At: time.Now().UTC(),

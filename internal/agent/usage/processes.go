@@ -100,7 +100,7 @@ func (c *Collector) holder(p registry.Process, held placement.Allocation) *holde
 }
 
 // limits returns the limits in force, from the container's limits page, which only the node can
-// write. Without a page, it returns the allocation.
+// write. Without a page, limits returns the allocation.
 func (c *Collector) limits(held placement.Allocation) []limits.Device {
 	if dir, err := c.Dir(held.PodUID, held.Container); err == nil {
 		if devices, err := limits.Read(filepath.Join(dir, limits.LimitsFile)); err == nil {

@@ -23,8 +23,8 @@ import (
 const betweenLooks = time.Second
 
 // GatherPod gathers the facts about a pod. GatherPod observes a running pod twice,
-// a second apart. If the user may not query agents or nodes, it gathers the rest
-// and sets Unknown.
+// a second apart. If the user may not query agents or nodes, GatherPod gathers the
+// rest and sets Unknown.
 func GatherPod(ctx context.Context, f *fleet.Fleet, namespace, name string) (Pod, error) {
 	var p Pod
 	var err error
@@ -112,8 +112,8 @@ func Ours(ctx context.Context, f *fleet.Fleet) ([]string, error) {
 	return names, nil
 }
 
-// Examine returns the findings about a node from the API server. If its agent is
-// reachable, the findings of doctor follow.
+// Examine returns the findings about a node from the API server. If the node's agent is reachable,
+// the findings of doctor follow.
 func Examine(ctx context.Context, f *fleet.Fleet, name string) ([]doctor.Finding, error) {
 	n, err := GatherNode(ctx, f, name)
 	if err != nil {

@@ -25,8 +25,7 @@ type Node struct {
 	Agent     *fleet.Agent
 	Namespace string
 	Events    []corev1.Event
-	// Overview is its agent's answer, nil without an answer. Unknown is the
-	// error then.
+	// Overview is its agent's answer, nil without an answer. In that case Unknown is the error.
 	Overview *agentapi.Overview
 	Unknown  error
 	// Waiting are the pods that request a part of a GPU, are bound to this node

@@ -78,7 +78,7 @@ type Member struct {
 }
 
 // Join makes a group with the limits of devices, or joins an existing group with
-// equal limits. If devices is nil, it joins a group with any limits.
+// equal limits. If devices is nil, Join joins a group with any limits.
 func (g Groups) Join(name string, devices []limits.Device) (*Member, error) {
 	if !groupName.MatchString(name) {
 		return nil, fmt.Errorf("--group is %q; allowed: up to 64 letters, digits, '-', '_' and '.'", name)

@@ -24,7 +24,7 @@ var libraryNames = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
 const mark = pagesVariable
 
 // LibraryDirs returns the directories in which to search for the interposer, in
-// order. exe is the path of vgpuctl. If $NRI_VGPU_LIB is set, it is the only
+// order. exe is the path of vgpuctl. $NRI_VGPU_LIB, if set, is the only
 // directory.
 func LibraryDirs(exe string, getenv func(string) string) []string {
 	if dir := getenv("NRI_VGPU_LIB"); dir != "" {

@@ -157,8 +157,8 @@ func startWatcher(self string, groups Groups, group string) error {
 
 // Watch watches a group. Watch answers processes' queries for the memory that they
 // hold, lends idle time, and removes the group after its last member has ended.
-// Without detached, it starts a second, orphaned copy of itself and returns once the copy answers.
-// With detached, it stays.
+// Without detached, Watch starts a second, orphaned copy of itself and returns once the copy
+// answers. With detached, Watch stays.
 func Watch(dir, group string, detached bool) error {
 	if detached {
 		return Groups{dir}.watch(group)

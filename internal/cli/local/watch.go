@@ -30,7 +30,7 @@ const (
 	watcherFile = "watcher"
 	// answeringFD is a pipe that a watcher closes once it answers queries.
 	answeringFD = 3
-	// watcherPatience bounds the wait for answeringFD. After it, the run starts and its
+	// watcherPatience bounds the wait for answeringFD. After that time, the run starts and its
 	// processes use estimates.
 	watcherPatience = time.Second
 )
@@ -99,8 +99,8 @@ func isFileAt(file *os.File, path string) bool {
 }
 
 // answer serves the socket on which a group's processes query the memory that they
-// hold, until ctx ends. If NVML does not list processes by their process IDs, it serves
-// no queries, and their charges stay estimates.
+// hold, until ctx ends. If NVML does not list processes by their process IDs, answer
+// serves no queries, and their charges stay estimates.
 func (g Groups) answer(ctx context.Context, group string, answering func()) {
 	defer answering()
 	page := filepath.Join(g.Dir(group), limits.LimitsFile)

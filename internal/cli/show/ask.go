@@ -36,8 +36,8 @@ type Asking struct {
 	Out   io.Writer
 }
 
-// Socket returns the path of the agent's socket. On the node and in the agent's pod it is
-// the socket for root, which containers do not have.
+// Socket returns the path of the agent's socket. On the node and in the agent's pod, the path is
+// that of root's socket, which containers do not have.
 func Socket(runDir string) string {
 	admin := paths.AdminSocket(runDir)
 	if _, err := os.Lstat(admin); err == nil {

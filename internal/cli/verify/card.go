@@ -131,8 +131,8 @@ func (s start) facts() []Fact {
 	}
 }
 
-// lookupsRow judges whether the driver's two look-up functions return equal addresses. If
-// they differ, the interposer withholds every guarded function.
+// lookupsRow judges whether the driver's two look-up functions return equal addresses. If the
+// addresses differ, the interposer withholds every guarded function.
 func (s start) lookupsRow() Row {
 	r := row(Holds, "dlsym and cuGetProcAddress return the same", fmt.Sprintf("%d of %d", s.Lookups-len(s.LookupsDiffer), s.Lookups))
 	if len(s.LookupsDiffer) > 0 || s.Lookups == 0 {

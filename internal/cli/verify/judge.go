@@ -107,8 +107,8 @@ type played struct {
 // each new kind of work until its first measurement.
 const sceneSlack = 300 * time.Millisecond
 
-// judgeScene judges a scene under limits against the scene without limits. With a part of
-// the GPU's time, it may take proportionally longer.
+// judgeScene judges a scene under limits against the scene without limits. With a part of the GPU's
+// time, the scene may take proportionally longer.
 func judgeScene(native, limited played, percent int) (v Verdict, bound, figure string) {
 	most := native.took*105/time.Duration(percent) + sceneSlack
 	bound = fmt.Sprintf("%v or less, %d broken captures or less", rounded(most), native.broken)

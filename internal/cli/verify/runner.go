@@ -28,7 +28,7 @@ const (
 	// constructorLibrary uses CUDA in its constructor.
 	constructorLibrary = "vgpu-constructor.so"
 	// startTimeout is the time that a program may take in addition to its duration.
-	// After it, the program counts as hung.
+	// After that time, the program counts as hung.
 	startTimeout = 30 * time.Second
 )
 

@@ -51,8 +51,8 @@ type check struct {
 	find        func(ctx context.Context) Row
 }
 
-// Run runs the verification. The error reports that it was not possible. Broken limits
-// are in the report.
+// Run runs the verification. The error reports that the verification was not possible. Broken
+// limits are in the report.
 func Run(ctx context.Context, opts Options) (Report, error) {
 	if err := local.NotLimited(); err != nil {
 		return Report{}, err

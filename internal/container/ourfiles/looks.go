@@ -48,9 +48,9 @@ func NewLooks() *Looks {
 
 // Check checks, from the root of a container's first process, whether the container's processes
 // find our files and whether the files stay in place. A link in the image can lead a volume over or
-// above our files, which no comparison of paths detects. Before a container starts, its mounts
-// exist, so the kernel can resolve the paths. The parameter proc is /proc of the host's pid
-// namespace, and container is any unique name of the container. A pid of 0 is unknown to the
+// above our files, which no comparison of paths detects. A container's mounts exist before the
+// container starts, so the kernel can resolve the paths. The parameter proc is /proc of the host's
+// pid namespace, and container is any unique name of the container. A pid of 0 is unknown to the
 // runtime.
 func (l *Looks) Check(container, proc string, pid int, mounts []Mount) error {
 	if pid == 0 || slices.ContainsFunc(mounts, isAssignment) {

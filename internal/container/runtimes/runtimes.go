@@ -26,8 +26,8 @@ func (r release) atLeast(o release) bool {
 	return r.major > o.major || r.major == o.major && r.minor >= o.minor
 }
 
-// since is the first NRI version with validation. For an unknown runtime, it also decides whether
-// the runtime supports CDI.
+// since is the first NRI version with validation. For an unknown runtime, since also decides
+// whether the runtime supports CDI.
 var since = release{0, 10}
 
 // Detect returns the features of a runtime. The first releases that accept CDI devices from plugins

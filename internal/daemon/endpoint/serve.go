@@ -54,8 +54,8 @@ type Options struct {
 	// Socket serves the same to the node's root without Reviews. Socket is used only with
 	// Reviews. "" disables it.
 	Socket string
-	// CertificateDir contains tls.crt and tls.key, which Reviews requires. If it is "", Run
-	// creates a self-signed certificate at the start.
+	// CertificateDir contains tls.crt and tls.key, which Reviews requires. If CertificateDir is "",
+	// Run creates a self-signed certificate at the start.
 	CertificateDir string
 	Log            *slog.Logger
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package standin makes empty libraries that have only a name. The loader of a 32-bit
-// program cannot preload our 64-bit libraries, and writes an error for each. If it has
-// already loaded a library whose DT_SONAME is the path to preload, it uses that library
-// and writes nothing.
+// program cannot preload our 64-bit libraries, and writes an error for each. If the
+// loader has already loaded a library whose DT_SONAME is the path to preload, the
+// loader uses that library and writes nothing.
 package standin
 
 import (

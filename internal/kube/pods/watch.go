@@ -39,10 +39,10 @@ func RuntimeUID(pod *corev1.Pod) string {
 
 // IsMirror reports whether a pod is the mirror of a static pod as kubelet creates it: the
 // annotations agree, and the Node controls the pod. The chart's policy lets only kubelet write
-// these annotations. Without the policy, the creator of a pod can forge all of them. A forged
-// mirror cannot take the namespace and name of a static pod, which the real mirror already has. A
-// forged mirror also cannot stand for another pod of the API server, because kubelet's hashes are
-// shorter than the server's UIDs.
+// these annotations. Without the policy, the creator of a pod can forge all of these annotations. A
+// forged mirror cannot take the namespace and name of a static pod, which the real mirror already
+// has. A forged mirror also cannot stand for another pod of the API server, because kubelet's
+// hashes are shorter than the server's UIDs.
 func IsMirror(pod *corev1.Pod) bool {
 	hash, source := pod.Annotations[MirrorAnnotation], pod.Annotations[SourceAnnotation]
 	if hash == "" || len(hash) == uuidLength || pod.Annotations[HashAnnotation] != hash || source != "file" && source != "http" {

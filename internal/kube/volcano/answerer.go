@@ -88,7 +88,7 @@ func New(opts Options) *Answerer {
 func (a *Answerer) Poke() { a.poke.Signal() }
 
 // Outcome records whether a container was refused. Outcome never blocks for long. If the dialect is
-// disabled it records nothing, because Run, which drops deleted pods, does not run.
+// disabled, Outcome records nothing, because Run, which drops deleted pods, does not run.
 func (a *Answerer) Outcome(podUID, container string, refused bool) {
 	if !a.Config.Dialects.Volcano.Enabled {
 		return

@@ -99,7 +99,7 @@ func removeBut(dir string, keep func(path string) bool) error {
 	return errors.Join(problems...)
 }
 
-// remove removes a file or a directory. If path is a mount point, it removes the content.
+// remove removes a file or a directory. If path is a mount point, remove removes the content.
 func remove(path string) error {
 	if err := os.RemoveAll(path); err != nil && !errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("remove what was installed: %w", err)

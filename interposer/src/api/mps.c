@@ -90,7 +90,7 @@ void vg_mps_prepare(struct vg_pages *pages)
 }
 
 // Without the service, or with more than its part, a process sees too many SMs. The check cannot
-// detect this for a part that is nearly the whole GPU.
+// detect too many SMs for a part that is nearly the whole GPU.
 bool vg_mps_check(const struct vg_pages *pages, const uint32_t *devices, struct vg_error *error)
 {
 	for (CUdevice device = 0; device < vg_max_ordinals; device++) {

@@ -19,8 +19,8 @@ enum {
 
 static const double vg_clock_unit = 4294967296.0; // scale of the rate
 
-// If the kernel itself uses the counter, it is the same on all processors. If the processors'
-// counters differ, the clock is wrong by at most vg_clock_goes_ns.
+// A counter that the kernel itself uses is the same on all processors. If the processors' counters
+// differ, the clock is wrong by at most vg_clock_goes_ns.
 bool vg_clock_counts_evenly(void)
 {
 #if defined __x86_64__

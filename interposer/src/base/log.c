@@ -26,8 +26,8 @@ void vg_log(enum vg_log_topic topic, const char *format, ...)
 	va_end(arguments);
 	length = strlen(line);
 	line[length++] = '\n';
-	// One write, so that lines of several processes do not mix. If it fails, there is no other
-	// place to report it.
+	// One write, so that lines of several processes do not mix. There is no other place to report a
+	// failed write.
 	if (write(STDERR_FILENO, line, length) < 0)
 		errno = saved;
 	errno = saved;

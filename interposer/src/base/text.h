@@ -27,7 +27,7 @@ static inline uint32_t vg_text_hash(const char *name)
 }
 
 // vg_text_append appends text to a string of length `at` in a buffer of `size` bytes, and
-// returns the new length. If there is no room, it appends nothing and returns `size`.
+// returns the new length. If there is no room, vg_text_append appends nothing and returns `size`.
 size_t vg_text_append(char *to, size_t size, size_t at, const char *text, size_t length);
 
 // vg_text_join writes `dir` and `name`, one after the other, or "" if there is no room.

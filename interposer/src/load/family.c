@@ -22,8 +22,8 @@ static const uint8_t vg_treatments[] = {
 #undef VG_TREATMENT
 };
 
-// vg_family_fits reports whether a name matches a pattern. For a `*` it tries the shortest run that
-// lets the next characters match, then longer runs.
+// vg_family_fits reports whether a name matches a pattern. For a `*` vg_family_fits tries the
+// shortest run that lets the next characters match, then longer runs.
 static bool vg_family_fits(const char *pattern, const char *name)
 {
 	const char *star = NULL;

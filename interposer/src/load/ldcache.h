@@ -9,8 +9,8 @@
 #include <stddef.h>
 
 // vg_ldcache_lookup calls `found` for each path of `name` in the loader cache, until `found`
-// returns non-zero. vg_ldcache_lookup returns that value, or 0. `data` has `size` bytes of any
-// content.
+// returns non-zero. vg_ldcache_lookup returns the callback's value, or 0. `data` has `size` bytes
+// of any content.
 int vg_ldcache_lookup(const unsigned char *data, size_t size, const char *name,
 		      int (*found)(const char *path, void *context), void *context);
 

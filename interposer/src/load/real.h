@@ -32,8 +32,8 @@ void *vg_real_library(void);
 // function does not exist.
 vg_function vg_real_lookup(uint32_t index);
 
-// vg_real does the same, but never returns NULL. For a missing function it returns one that takes
-// any arguments and returns an error.
+// vg_real does the same, but never returns NULL. For a missing function vg_real returns one that
+// takes any arguments and returns an error.
 vg_function vg_real(uint32_t index);
 
 // vg_real_resolve returns the function that a stub calls. Stubs call it at the first call of a

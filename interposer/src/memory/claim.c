@@ -35,8 +35,8 @@ static CUresult vg_refuse(struct vg_state *state, uint32_t device, uint32_t way,
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// vg_find_room reserves memory, and reports whether it could. If there is no room, it has the agent
-// measure whether the charge is too high, and then trims the process's pools.
+// vg_find_room reserves memory, and reports whether it could. If there is no room, vg_find_room has
+// the agent measure whether the charge is too high, and then trims the process's pools.
 static bool vg_find_room(struct vg_state *state, uint32_t device, uint64_t bytes)
 {
 	if (vg_reserve_hold(&state->pages, device, bytes))
@@ -124,8 +124,8 @@ static void vg_claim_more(struct vg_claim *claim)
 	claim->again = 0;
 }
 
-// vg_claim_try claims memory. If there was no room it sets *refused, and does not report the
-// refusal.
+// vg_claim_try claims memory. If there was no room, the function sets *refused, and does not report
+// the refusal.
 static CUresult vg_claim_try(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes,
 			     bool *refused)
 {

@@ -26,7 +26,7 @@ struct vg_claim {
 CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes);
 
 // vg_claim_unless does the same. If there is no room and `unless` reports that none is needed any
-// more, it sets *needless and does not report a refusal.
+// more, vg_claim_unless sets *needless and does not report a refusal.
 CUresult vg_claim_unless(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes,
 			 bool (*unless)(struct vg_state *state, CUdevice device), bool *needless);
 

@@ -161,9 +161,9 @@ bool vg_correction_export_outlives(struct vg_state *state)
 	return outlives;
 }
 
-// vg_known returns the charges for the calls of this process. For pools it uses the memory that
-// they held when the process was measured, because their charge may lag behind. The caller holds
-// pool_mutex, under which the pools' charges and the sum change together.
+// vg_known returns the charges for the calls of this process. For pools vg_known uses the memory
+// that they held when the process was measured, because their charge may lag behind. The caller
+// holds pool_mutex, under which the pools' charges and the sum change together.
 static uint64_t vg_known(const struct vg_state *state, uint32_t device, uint64_t pools)
 {
 	const struct vg_correction *correction = &state->corrections[device];

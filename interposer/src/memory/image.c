@@ -119,8 +119,8 @@ static uint64_t vg_elf_sections(const struct vg_view *view, const Elf64_Ehdr *he
 	return first.sh_size;
 }
 
-// vg_elf_bytes adds up the sections that a cubin has in memory. If it cannot read all of them, it
-// returns the size that the cubin states.
+// vg_elf_bytes adds up the sections that a cubin has in memory. If it cannot read all of them,
+// vg_elf_bytes returns the size that the cubin states.
 static uint64_t vg_elf_bytes(const struct vg_view *view, uint64_t stated)
 {
 	Elf64_Ehdr head;

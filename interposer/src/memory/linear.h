@@ -11,7 +11,7 @@
 uint64_t vg_linear_most(uint64_t bytes);
 
 // vg_linear_settle finishes a claim after the driver's answer. If there is no room for the piece's
-// real size, it frees the piece and refuses the claim.
+// real size, vg_linear_settle frees the piece and refuses the claim.
 CUresult vg_linear_settle(struct vg_claim *claim, CUresult result, CUdeviceptr address,
 			  uint64_t bytes, CUresult (*undo)(CUdeviceptr address));
 

@@ -16,9 +16,9 @@ CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t wa
 void vg_pool_claim_asked(struct vg_claim *claim, uint64_t bytes);
 
 // vg_pool_claim_settle replaces the claim, after a call with this result, by a charge of the memory
-// that the pool holds. If the driver does not report that, it charges all of the claim.
-// vg_pool_claim_settle returns false if the charge exceeds the limit, because the pool grew by more
-// than was foreseen.
+// that the pool holds. If the driver does not report the memory, vg_pool_claim_settle charges all
+// of the claim. vg_pool_claim_settle returns false if the charge exceeds the limit, because the
+// pool grew by more than was foreseen.
 bool vg_pool_claim_settle(struct vg_claim *claim, CUresult result);
 
 // vg_pool_claim_keep reserves for a graph the memory that it took of a device's memory of graphs

@@ -2,8 +2,8 @@
 
 // This header covers pools that can be exported. The driver returns none of their memory before
 // they end, and may reuse a freed piece only for a piece of the same size. Therefore the spare
-// memory of a pool is counted by size, and never counted too high. While a free is under way, its
-// piece counts neither as used nor as spare.
+// memory of a pool is counted by size, and never counted too high. The piece of a free under way
+// counts neither as used nor as spare.
 //
 // A driver may keep pieces in another way. A pool lends nothing if it holds less than was counted,
 // or has grown for a call that was lent a piece.

@@ -52,8 +52,8 @@ struct vg_lease {
 // its own part, because other containers do not use it.
 struct vg_lease vg_limits_lease(const struct vg_pages *pages, uint32_t device);
 
-// vg_limits_throttled reports whether any GPU currently has a compute limit. Without limits it
-// costs one load and a comparison.
+// vg_limits_throttled reports whether any GPU currently has a compute limit. Without limits
+// vg_limits_throttled costs one load and a comparison.
 static inline bool vg_limits_throttled(struct vg_pages *pages)
 {
 	vg_limits_look(pages);

@@ -119,8 +119,8 @@ static inline void vg_sub(uint64_t *field, uint64_t value)
 		continue;
 }
 
-// vg_slot_used returns what a slot's process was granted, in bytes. For this process's own slot it
-// returns at least `own`, whatever others have written there.
+// vg_slot_used returns what a slot's process was granted, in bytes. For this process's own slot
+// vg_slot_used returns at least `own`, whatever others have written there.
 static inline uint64_t vg_slot_used(const struct vg_pages *pages, uint32_t slot, uint32_t device)
 {
 	uint64_t used = vg_load(&vg_slot_device(pages, slot, device)->used);

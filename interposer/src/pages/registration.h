@@ -15,7 +15,7 @@ void vg_registration_path(const char *dir, char path[vg_agent_path_size]);
 
 // vg_registration_send informs the agent, over its socket, that this process holds a slot.
 // vg_registration_send waits for nothing, and leaves no open descriptor and no thread. Without an
-// agent it has no effect.
+// agent vg_registration_send has no effect.
 void vg_registration_send(const char *path, uint32_t slot);
 
 #endif

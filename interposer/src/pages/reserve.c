@@ -14,9 +14,9 @@
 // No over-grant. A reader adds a slot's `pending` before its `used`, and a grant adds to `used`
 // before it subtracts from `pending`. Bytes that move from one counter to the other may be counted
 // twice, but are never missed. All accesses are sequentially consistent. Consider all grants in
-// force at some moment, and of these the last one to be published. When it summed, all others were
-// published and therefore in its sum, and the sum was within the limit. (Bytes are released only
-// after the driver has freed them.)
+// force at some moment, and of these the last one to be published. When that reservation summed,
+// all others were published and therefore in its sum, and the sum was within the limit. (Bytes are
+// released only after the driver has freed them.)
 //
 // No false refusal. A sum that is too large only because others are pending refuses nothing. When
 // the pending driver calls return, their bytes become used, or some are released, as for a context

@@ -228,8 +228,8 @@ static bool vg_slot_is_signed_by_living(const struct vg_pages *pages, uint32_t s
 	return pid != 0 && pid != (uint32_t)getpid() && pid <= INT_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
-// vg_slot_find_from locks the first free slot from `first` to `end`. With `unsigned_only` it skips
-// slots that a living process has signed, few of which may be free.
+// vg_slot_find_from locks the first free slot from `first` to `end`. With `unsigned_only`
+// vg_slot_find_from skips slots that a living process has signed, few of which may be free.
 static int vg_slot_find_from(const struct vg_pages *pages, int fd, uint32_t first, uint32_t end,
 			     bool unsigned_only)
 {

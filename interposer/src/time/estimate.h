@@ -69,8 +69,8 @@ struct vg_class *vg_estimate_of(struct vg_estimates *estimates, uint64_t key, ui
 void vg_estimate_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
 // vg_estimate_begin_sample begins a sample of this many pieces. vg_estimate_observe_sample adds one
-// piece of a sample. With the last piece it observes the least time for each, because only the work
-// before them (lead.h) makes the pieces differ.
+// piece of a sample. With the last piece, vg_estimate_observe_sample observes the least time for
+// each, because only the work before them (lead.h) makes the pieces differ.
 void vg_estimate_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now);
 void vg_estimate_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 

@@ -6,7 +6,7 @@
 // The throttle allows the fast path for as much work as it can foresee: until it must query the
 // bucket, record an event or hold work back. The fast path ends before a changed limit has to take
 // effect. Any other change of the meter ends the fast path, and so does a stream that becomes idle.
-// While it lasts, the throttle would let the same work through.
+// As long as the fast path lasts, the throttle would let the same work through.
 
 #ifndef VG_FASTPATH_H
 #define VG_FASTPATH_H

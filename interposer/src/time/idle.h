@@ -7,8 +7,8 @@
 
 #include "meter.h"
 
-// vg_idle_drain queries the driver whether a stream that should be idle is idle. If the stream is
-// idle, its unmeasured work counts as done without an event.
+// vg_idle_drain queries the driver whether a stream that should be idle is idle. The unmeasured
+// work of an idle stream counts as done without an event.
 void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread);
 
 // vg_idle_waited records that a program has waited for a stream, in a thread with this context.

@@ -7,8 +7,8 @@
 // A phase is open while all GPUs have allowance. When one GPU has no allowance left, the phase
 // closes for all. Each GPU may still have as many launches as the GPU with the most launches, in
 // debt if need be: these launches are the peers of launches that went through. The phase opens when
-// all have allowance again. GPUs that do not work in step need not wait for each other once they
-// have saved some allowance.
+// all GPUs have allowance again. GPUs that do not work in step need not wait for each other once
+// they have saved some allowance.
 
 #ifndef VG_MULTI_GPU_H
 #define VG_MULTI_GPU_H

@@ -19,8 +19,8 @@
 enum { vg_others_late_ns = 100000000 };
 
 // vg_others_charged returns the time that all others on a GPU were charged up to now, in ns since
-// an arbitrary start. While the agent is away, it grows at the highest rate that other containers
-// may be charged.
+// an arbitrary start. While the agent is away, the time grows at the highest rate that other
+// containers may be charged.
 uint64_t vg_others_charged(const struct vg_pages *pages, uint32_t device, uint64_t now);
 
 // vg_others_none reports whether no other process has the GPU, according to the agent and the usage

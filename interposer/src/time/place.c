@@ -78,8 +78,8 @@ static int vg_context_place(struct vg_state *state, const struct vg_work *work, 
 	return index;
 }
 
-// vg_work_place returns the index of the GPU that work goes to, or -1. For a known stream it leaves
-// `context` unset: the stream's record has it.
+// vg_work_place returns the index of the GPU that work goes to, or -1. For a known stream
+// vg_work_place leaves `context` unset: the stream's record has it.
 static int vg_work_place(struct vg_state *state, const struct vg_work *work, CUcontext *context)
 {
 	int index = vg_place_find(&state->stream_place, work->stream);

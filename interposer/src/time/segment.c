@@ -186,9 +186,9 @@ static void vg_begin_record(struct vg_meter *meter, struct vg_stream *stream,
 	meter->recording = meter->recording && meter->recording < took ? meter->recording : took;
 }
 
-// vg_segment_begin opens a segment. On a stream with work ahead, it is measured from the end of the
-// segment before it. On an idle stream, it is measured from before its first piece of work or,
-// cheaper, from the next piece on.
+// vg_segment_begin opens a segment. On a stream with work ahead, the segment is measured from the
+// end of the segment before it. On an idle stream, the segment is measured from before its first
+// piece of work or, cheaper, from the next piece on.
 static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 			     struct vg_class *class, uint64_t now, bool per_thread)
 {

@@ -7,8 +7,8 @@
 enum {
 	vg_late_ns = 60000, // delay beyond the least delay from which another process had the GPU
 	// Length of a window. The least delay is that of the last one or two windows, because the
-	// clocks of GPU and host drift apart, by 100 ppm or so. If all probes in them were late,
-	// the earliest count as punctual. The deduction is then smaller, and never larger.
+	// clocks of GPU and host drift apart, by 100 ppm or so. If all probes in these windows were
+	// late, the earliest count as punctual. The deduction is then smaller, and never larger.
 	vg_stretch_window_ns = 50000000,
 };
 

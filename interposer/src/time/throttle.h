@@ -4,7 +4,7 @@
 // The throttle makes launches wait until there is allowance, and enters their work into the meter.
 //
 // VG_WORK is the body of a function that sends work to the GPU. In a container without a compute
-// limit it costs two loads and a branch.
+// limit, VG_WORK costs two loads and a branch.
 
 #ifndef VG_THROTTLE_H
 #define VG_THROTTLE_H

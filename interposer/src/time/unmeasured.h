@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers work of unknown length, which is charged once it was measured. If its stream,
-// context or process ends first, it is charged all time since its launch.
+// This header covers work of unknown length, which is charged once it was measured. Work whose
+// stream, context or process ends first is charged all time since its launch.
 
 #ifndef VG_UNMEASURED_H
 #define VG_UNMEASURED_H

@@ -3,11 +3,11 @@
 // This header covers streams in which events cannot be recorded or read: their work is charged by
 // wall time.
 //
-// Work on these streams is charged by estimate when it is launched, like any other. From then
-// until all of them are done, they count as holding the GPU. When the streams are done, the
-// difference between that time and the charge is settled. Until then the difference counts against
-// the balance of this process. Launches wait for it no longer than for any other call of the
-// driver, because the work may never end.
+// Work on these streams is charged by estimate when it is launched, like any other. From the first
+// launch until all work is done, the streams count as holding the GPU. When the streams are done,
+// the difference between that time and the charge is settled. Until then the difference counts
+// against the balance of this process. Launches wait for it no longer than for any other call of
+// the driver, because the work may never end.
 
 #ifndef VG_WALL_H
 #define VG_WALL_H
@@ -28,7 +28,7 @@ void vg_wall_look(struct vg_meter *meter, uint64_t context, uint64_t now);
 
 // vg_wall_wait returns how long to wait before the next check of such work, in ns. The result is a
 // little less than the charge, because an estimate that is too high shows only if the check finds
-// the work done earlier. For late work it is UINT64_MAX.
+// the work done earlier. For late work the result is UINT64_MAX.
 uint64_t vg_wall_wait(const struct vg_meter *meter, uint64_t now);
 
 #endif

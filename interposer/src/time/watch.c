@@ -118,8 +118,8 @@ void vg_watch_polled(void)
 }
 
 // vg_watch waits for an object, and reports whether that delayed the caller's own call of the
-// driver. If streams may be captured, it returns at once: a capture forbids many of the calls made
-// here, while the program's own call is the program's responsibility.
+// driver. If streams may be captured, vg_watch returns at once: a capture forbids many of the calls
+// made here, while the program's own call is the program's responsibility.
 static bool vg_watch(const struct vg_watched *watched)
 {
 	struct vg_state *state = vg_throttle_state();

@@ -120,8 +120,8 @@ func mountAt(dir, fsType string, flags uintptr, options string) error {
 	return nil
 }
 
-// mountCgroups mounts all hierarchies at their usual paths. In the node's cgroup namespace their
-// roots are the node's own cgroups.
+// mountCgroups mounts all hierarchies at their usual paths. In the node's cgroup namespace the
+// roots of the hierarchies are the node's own cgroups.
 func mountCgroups(trees []hierarchy) error {
 	for _, h := range trees {
 		fsType := "cgroup"

@@ -170,8 +170,8 @@ func (o Options) manifest(ctx context.Context, node string) ([]byte, error) {
 	return kept.Bytes(), nil
 }
 
-// deviceConfig configures the names of resources. Without it, the scheduler knows no memory in
-// percent, and counts all of a GPU's memory for pods that request percent.
+// deviceConfig configures the names of resources. Without this configuration, the scheduler knows
+// no memory in percent, and counts all of a GPU's memory for pods that request percent.
 const deviceConfig = `---
 apiVersion: v1
 kind: ConfigMap

@@ -22,7 +22,7 @@ import (
 )
 
 // start contains how long a normal pod took from its creation to its running. By the API server's
-// whole seconds, it also contains the time until the sandbox existed and until the container had
+// whole seconds, start also contains the time until the sandbox existed and until the container had
 // started.
 type start struct{ took, sandbox, container time.Duration }
 

@@ -216,7 +216,7 @@ func TestHelm(t *testing.T) {
 }
 
 // metaGPU runs the example pod of MetaGPU's README in the namespace of the release. By the oracle
-// it must get the part of a GPU that it asks for.
+// the pod must get the part of a GPU that it asks for.
 func (s *suite) metaGPU() {
 	s.Helper()
 	const part = gpuMemory * 30 / 100

@@ -53,7 +53,7 @@ func (s *suite) must(err error) {
 	}
 }
 
-// create makes a pod. If the test fails, it logs the pod's state.
+// create makes a pod. If the test fails, create logs the pod's state.
 func (s *suite) create(pod *corev1.Pod) *corev1.Pod {
 	s.Helper()
 	created, err := s.bed.Create(s.Context(), pod)

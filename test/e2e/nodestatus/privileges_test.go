@@ -294,7 +294,8 @@ func (h *host) advertised(missing string) error {
 }
 
 // TestEachPrivilegeIsNeeded checks that with all directories of the node that the manifest mounts,
-// agent, patcher and init container do their work. If any single directory is missing, they do not.
+// agent, patcher and init container do their work. If any single directory is missing, one of these
+// programs fails.
 func TestEachPrivilegeIsNeeded(t *testing.T) {
 	agent := func(does func(*host) error) func(*host, string) error {
 		return func(h *host, missing string) error {

@@ -57,8 +57,8 @@ type gpu struct {
 	UsedCores uint   `json:"usedCores"`
 }
 
-// handshake is the scheduler's annotation on a Node. If it stayed unchanged,
-// the scheduler's code would write a new value to a nonexistent API server.
+// handshake is the scheduler's annotation on a Node. If the annotation stayed unchanged, the
+// scheduler's code would write a new value to a nonexistent API server.
 const handshake = "volcano.sh/node-vgpu-handshake"
 
 func main() {
