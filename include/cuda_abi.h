@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The part of the CUDA driver's ABI that the interposer and the simulator use, declared by hand.
-// make test compares it with the sizes and offsets of a real cuda.h. Enumerations are passed as int
-// or unsigned. Values that the code reads have names.
+// This header declares, by hand, the part of the CUDA driver's ABI that the interposer and the
+// simulator use. make test compares it with the sizes and offsets of a real cuda.h. Enumerations
+// are passed as int or unsigned. Values that the code reads have names.
 //
 // Handles point to structures with the tags of cuda.h. The simulator defines the tags as the names
 // of its structures (gpusim/cuda/abi.h).

@@ -90,7 +90,7 @@ tests_of() {
 # First, because the build would otherwise wait for processors.
 echo "e2e: building what nodes are made of, where it is not in the cache"
 build/bin/localcluster build
-# While no other node runs, because it compares the machine before and after.
+# This part runs while no other node runs, because it compares the machine before and after.
 build test/cluster
 run cluster test/cluster -test.run '^TestDownLeavesNothing$' &
 echo "e2e: building the tests"

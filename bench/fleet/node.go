@@ -31,8 +31,8 @@ type node struct {
 	// bound are the pods that are bound to the node and have not ended, as the API server knows them,
 	// in the order of their bindings.
 	bound []*pod
-	// resources are the names of the counted resources. requested is what the bound pods ask for of
-	// each, and capacity what the Node offers.
+	// resources are the names of the counted resources. requested is the amount of each resource
+	// that the bound pods ask for, and capacity the amount that the Node offers.
 	resources           []string
 	requested, capacity []int64
 	// labels are the rooms of each of counts GPUs, and turns the number of pods that may be bound.
@@ -99,7 +99,7 @@ func (n *node) hasRoom(p *pod) bool {
 	return v.fits
 }
 
-// left returns what is left of each GPU beside the pods that are bound and have no container yet.
+// left returns the free part of each GPU beside the pods that are bound and have no container yet.
 func (n *node) left() map[string]request.Left {
 	var coming []request.Pod
 	for _, p := range n.bound {
@@ -110,7 +110,7 @@ func (n *node) left() map[string]request.Left {
 	return n.ledger.Left(coming)
 }
 
-// offerSums offers what the node's pods use and all that is left of its GPUs.
+// offerSums offers the amounts that the node's pods use, and all free capacity of the node's GPUs.
 func (n *node) offerSums() { n.offer(n.left()) }
 
 func (n *node) offer(left map[string]request.Left) {
@@ -140,7 +140,7 @@ func (n *node) offerFit() {
 	n.turns = len(n.bound) + 1
 }
 
-// room is what a GPU has free: memory in MiB, and time in percent.
+// room is a GPU's free memory in MiB, and its free time in percent.
 type room struct{ mib, percent int64 }
 
 func roomOf(l request.Left) room {

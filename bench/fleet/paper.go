@@ -67,7 +67,7 @@ func fill(nodes []fragmentation.Node, tasks []fragmentation.Shape, policy maker,
 	return result
 }
 
-// take takes a task's part from what is free of a node.
+// take takes a task's part from a node's free capacity.
 func take(n *fragmentation.Node, task *fragmentation.Shape, gpus []int) {
 	n.CPU -= task.CPU
 	n.Memory -= task.Memory

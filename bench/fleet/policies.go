@@ -109,7 +109,7 @@ func free(n *fragmentation.Node) (sum int64) {
 	return sum
 }
 
-// fullest sorts GPUs by what is free of them.
+// fullest sorts GPUs by their free capacity.
 func fullest(n *fragmentation.Node, gpus []int) []int {
 	slices.SortStableFunc(gpus, func(g, h int) int { return cmp.Compare(n.GPUs[g].Memory, n.GPUs[h].Memory) })
 	return gpus

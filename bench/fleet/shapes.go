@@ -14,7 +14,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// size is what a pod asks of each of its GPUs, and how many of a hundred pods ask for it.
+// size is a pod's request of each of its GPUs, and the number of pods in a hundred with this
+// request.
 type size struct {
 	gpus    int64
 	mib     int64
@@ -40,7 +41,7 @@ var builtIn = []struct {
 	}},
 }
 
-// shape is a size in a dialect: the pod's spec, and what each side reads from it.
+// shape is a size in a dialect: the pod's spec, and the values that each side reads from the spec.
 type shape struct {
 	size
 	asked request.Pod

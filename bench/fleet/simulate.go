@@ -24,10 +24,10 @@ const (
 	evictAfter = 30 * time.Second
 )
 
-// mode is a way in which the scheduler knows what a node has free.
+// mode is a way in which the scheduler knows a node's free capacity.
 type mode struct {
 	name string
-	// offer updates what the Node offers; nil: the scheduler knows the nodes' ledgers.
+	// offer updates the capacity that the Node offers; nil: the scheduler knows the nodes' ledgers.
 	offer func(*node)
 	// taken and freed are how long after a binding, and after an end, the Node is updated.
 	taken, freed time.Duration
@@ -45,7 +45,7 @@ var modes = []mode{
 // byFragmentation is the policy of package fragmentation, which needs the mode scheduler.
 const byFragmentation = "fragmentation"
 
-// scenario is what is simulated.
+// scenario is the configuration of a simulation.
 type scenario struct {
 	mode   mode
 	policy string // config.PlaceBinpack, config.PlaceSpread or byFragmentation
@@ -59,7 +59,7 @@ type scenario struct {
 	seed   uint64
 }
 
-// outcome is what a simulation measured.
+// outcome contains a simulation's measurements.
 type outcome struct {
 	binds, refusals, patches int
 	// utilisation is the part of the GPUs' memory that running pods hold. fragmentation is the part of
@@ -248,7 +248,8 @@ func (f *fleet) reserve(n *node, p *pod) {
 	}
 	gpus, err := n.place(p)
 	if err != nil {
-		// What the preferred GPUs have beside memory and time, such as an exclusive pod, refuses the pod.
+		// The preferred GPUs refuse the pod for a reason other than memory and time, such as an
+		// exclusive pod.
 		p.asked.Containers = p.shape.asked.Containers
 		if gpus, err = n.place(p); err != nil {
 			panic(fmt.Sprintf("the planner found room and no GPUs: %v", err))

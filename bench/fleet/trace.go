@@ -71,7 +71,8 @@ func readFile[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	return all, err
 }
 
-// row is a row of a table, by the names of its columns. The first error of its numbers sticks.
+// row is a row of a table, by the names of its columns. The first error in the numbers of the line
+// sticks.
 type row struct {
 	columns map[string]int
 	fields  []string
@@ -98,7 +99,7 @@ func (r *row) number(column string, most int64) int64 {
 	return value
 }
 
-// The bounds of what a node may have: more is no node, but a damaged file.
+// These bound the resources of a node. A file with larger values is damaged.
 const (
 	mostHost = 1 << 40
 	mostGPUs = 64

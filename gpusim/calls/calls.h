@@ -22,8 +22,8 @@ extern unsigned char gs_calls_watched __attribute__((visibility("hidden")));
 
 /*
  * gs_calls_load loads the profile's costs and failures, once per process, after the first call has
- * opened the state. Returns the result of that call if the profile sets a failure for it, because
- * its entry ran before the profile was loaded. Returns 0 otherwise.
+ * opened the state. gs_calls_load returns the result of that call if the profile sets a failure for
+ * it, because its entry ran before the profile was loaded. gs_calls_load returns 0 otherwise.
  */
 int gs_calls_load(const struct gs_driver *driver, const char *first);
 
@@ -38,7 +38,7 @@ void gs_calls_count(uint64_t *counter);
  */
 int gs_call_begin(uint32_t index, const void **back);
 
-/* gs_call_end waits for the rest of the cost. Returns the address of the caller. */
+/* gs_call_end waits for the rest of the cost. gs_call_end returns the address of the caller. */
 const void *gs_call_end(void);
 
 /* gs_call_find returns the index of a call, or -1. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The entries of a library's exported functions, one for each ENTRY line of the file in GS_ENTRIES.
- * The function itself is called sim_impl_<name>.
+ * This file contains the entries of a library's exported functions, one for each ENTRY line of the
+ * file in GS_ENTRIES. The function itself is called sim_impl_<name>.
  */
 	.text
 

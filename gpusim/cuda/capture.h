@@ -7,7 +7,7 @@
 /* sim_capture_is_open reports whether the capture with this id is still open. */
 bool sim_capture_is_open(const struct sim_capture *capture, uint64_t id);
 
-/* Add a capture to the list of all captures, and remove it. Under the process lock. */
+/* Add a capture to the list of all captures, and remove it. The caller holds the process lock. */
 void sim_capture_list(struct sim_capture *capture);
 void sim_capture_unlist(struct sim_capture *capture);
 

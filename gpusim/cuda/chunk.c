@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sub-allocation. Allocations smaller than a chunk share chunks of their context, and larger
- * allocations are rounded up to whole chunks. A process keeps some empty chunks, with their memory,
- * for its next small allocations.
+ * This file implements sub-allocation. Allocations smaller than a chunk share chunks of their
+ * context, and larger allocations are rounded up to whole chunks. A process keeps some empty
+ * chunks, with their memory, for its next small allocations.
  */
 #include "sim.h"
 
@@ -24,7 +24,7 @@ static uint64_t chunk_bytes(const struct sim_context *context)
 	return sim_gpu(context->device)->chunk_bytes;
 }
 
-/* make adds a charged chunk to this context. Returns NULL and sets *err on failure. */
+/* make adds a charged chunk to this context. make returns NULL and sets *err on failure. */
 static struct chunk *make(struct sim_context *context, bool low, CUresult *err)
 {
 	uint64_t size = chunk_bytes(context), from, to;

@@ -34,7 +34,8 @@ static void set_default_limits(struct sim_context *context)
 	context->limits[5] = 128;       /* L2 fetch granularity */
 }
 
-/* The number of hardware queues of a context. The environment overrides the card's number. */
+/* connections returns the number of hardware queues of a context. The environment overrides the
+ * card's number. */
 static uint32_t connections(const struct sim_context *context)
 {
 	const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");

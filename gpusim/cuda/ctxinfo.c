@@ -175,7 +175,7 @@ CU_API CUresult cuCtxSetLimit(unsigned limit, size_t value)
 	return err;
 }
 
-/* Preferences, without effect. */
+/* The preferences below have no effect. */
 CU_API CUresult cuCtxGetCacheConfig(int *config)
 {
 	if (!config)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Events. */
+/* This file implements events. */
 #include "sim.h"
 
 #include "queue.h"

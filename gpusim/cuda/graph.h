@@ -63,7 +63,7 @@ CUresult sim_node_new(struct sim_graph *graph, int type, struct sim_node *const 
 void sim_node_free(struct sim_node *node);
 CUresult sim_node_add_deps(struct sim_node *node, struct sim_node *const *deps, size_t count);
 
-/* Fill in a node and copy the data behind the pointers. */
+/* These functions fill in a node and copy the data behind the pointers. */
 CUresult sim_node_set_kernel(struct sim_node *node, const CUDA_KERNEL_NODE_PARAMS *params);
 CUresult sim_node_set_alloc(struct sim_node *node, uint64_t size, CUdevice ordinal,
 			    CUdeviceptr *address);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls that succeed without effect. */
+/* The calls in this file succeed without effect. */
 #include "sim.h"
 
 CU_API CUresult cuProfilerStart(void)

@@ -18,7 +18,7 @@ struct host_call {
 	void *data;
 };
 
-/* Under the process lock. */
+/* The caller holds the process lock. */
 static struct {
 	bool started;
 	struct host_call *calls;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Page-locked host memory: ordinary memory that the driver has in its table. */
+/* This file implements page-locked host memory: ordinary memory that the driver has in its
+ * table. */
 #include "sim.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The process's side of the driver: cuInit and the visible GPUs. */
+/* This file implements the process's side of the driver: cuInit and the visible GPUs. */
 #include "sim.h"
 
 #include "calls.h"

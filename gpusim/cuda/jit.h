@@ -20,7 +20,8 @@ struct sim_jit {
 
 extern const struct sim_jit sim_no_jit;
 
-/* sim_jit_read reads the options. Returns CUDA_ERROR_INVALID_VALUE for an unknown option. */
+/* sim_jit_read reads the options. sim_jit_read returns CUDA_ERROR_INVALID_VALUE for an unknown
+ * option. */
 CUresult sim_jit_read(struct sim_jit *jit, unsigned count, const int *options, void **values);
 
 /* sim_jit_report writes the outputs of the options. */

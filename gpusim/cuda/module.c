@@ -246,7 +246,8 @@ void sim_module_free(struct sim_module *module)
 }
 
 /*
- * read_image reads the image's text. Fails if the text uses a name that it does not define.
+ * read_image reads the image's text. read_image fails if the text uses a name that it does not
+ * define.
  */
 static CUresult read_image(const void *image, struct ptx *ptx, char log[SIM_LOG_SIZE])
 {

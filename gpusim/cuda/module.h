@@ -23,7 +23,7 @@ CUresult sim_module_use(struct sim_module *module);
 
 CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);
 
-/* Loads an image into a context or, with NULL, as a library. */
+/* sim_module_load loads an image into a context or, with NULL, as a library. */
 struct sim_jit;
 CUresult sim_module_load(struct sim_context *context, const void *image, const struct sim_jit *jit,
 			 struct sim_module **module);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The process as a client of the Multi-Process Service. If a control daemon answers in the pipe
- * directory, the process shares the GPUs side by side with the other clients, within the limits of
- * its environment and the daemon.
+ * This file implements the process as a client of the Multi-Process Service. If a control daemon
+ * answers in the pipe directory, the process shares the GPUs side by side with the other clients,
+ * within the limits of its environment and the daemon.
  */
 #include "mps.h"
 #include "sim.h"
@@ -139,8 +139,8 @@ CUresult sim_mps_alive(void)
 	return CUDA_ERROR_MPS_RPC_FAILURE;
 }
 
-/* count_clients counts the clients with a context on the GPU. Sets *others if a process that is no
- * client has a context. Locked. */
+/* count_clients counts the clients with a context on the GPU. count_clients sets *others if a
+ * process that is no client has a context. The caller holds the lock. */
 static unsigned count_clients(uint32_t gpu, bool *others)
 {
 	struct gs_proc *proc;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Multicast objects. The program adds as many devices as it announced, then binds memory of each.
- * The object holds the memory until it is unbound or the object ends. An object takes no memory
- * itself, and the simulator cannot share it with another process.
+ * This file implements multicast objects. The program adds as many devices as it announced, then
+ * binds memory of each. The object holds the memory until it is unbound or the object ends. An
+ * object takes no memory itself, and the simulator cannot share it with another process.
  */
 #include "vmm.h"
 

@@ -8,8 +8,7 @@
 #include <string.h>
 
 /*
- * Copies every parameter's value, from pointers or packed buffer, into one
- * buffer.
+ * copy_values copies every parameter's value, from pointers or packed buffer, into one buffer.
  */
 static CUresult copy_values(struct kernel_node *kernel, const struct ptx_entry *entry,
 			    const CUDA_KERNEL_NODE_PARAMS *p)

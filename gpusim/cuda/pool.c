@@ -223,7 +223,7 @@ CU_API CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle)
 	return CUDA_SUCCESS;
 }
 
-/* Like the function above, by location, for pinned device memory. */
+/* by_location does the same by location, for pinned device memory. */
 static CUresult by_location(const CUmemLocation *location, int type, CUdevice *ordinal)
 {
 	if (!location)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A memory pool, for its own calls (pool.c, poolkeep.c, block.c) and for sharing (poolshare.c). */
+/* This header declares a memory pool, for its own calls (pool.c, poolkeep.c, block.c) and for
+ * sharing (poolshare.c). */
 #ifndef GPUSIM_POOL_H
 #define GPUSIM_POOL_H
 
@@ -55,7 +56,7 @@ struct sim_pool *sim_pool_first(void);
 /* sim_pool_trim_to releases the reserved bytes above both `keep` and the used bytes. */
 void sim_pool_trim_to(struct sim_pool *pool, uint64_t keep);
 
-/* Count additional bytes of a pool. */
+/* These functions count additional bytes of a pool. */
 void sim_pool_reserved(struct sim_pool *pool, uint64_t bytes);
 void sim_pool_used(struct sim_pool *pool, uint64_t bytes);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * cuGetProcAddress: the newest variant of a name up to the requested version,
- * for the requested kind of default stream.
+ * cuGetProcAddress returns the newest variant of a name up to the requested version, for the
+ * requested kind of default stream.
  */
 #include "names.h"
 #include "sim.h"

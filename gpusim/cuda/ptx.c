@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file reads from PTX text what the simulator needs: entries, their
- * parameters, the module's global variables, and the names that modules share.
- * A kernel whose body reads %globaltimer and whose first parameter is a .u64
- * with "ns" in its name runs for that many nanoseconds. If the next three are
- * .u64 with "mine", "theirs" and "turn" in their names, it then writes the turn
- * to the first and waits for it at the second.
+ * This file reads from PTX text the data that the simulator needs: entries,
+ * their parameters, the module's global variables, and the names that modules
+ * share. A kernel whose body reads %globaltimer and whose first parameter is a
+ * .u64 with "ns" in its name runs for that many nanoseconds. If the next three
+ * are .u64 with "mine", "theirs" and "turn" in their names, it then writes the
+ * turn to the first and waits for it at the second.
  *
  * In linked text, each of the joined texts begins with .version.
  */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The words of PTX text. */
+/* This header declares the words of PTX text. */
 #ifndef GPUSIM_PTX_TEXT_H
 #define GPUSIM_PTX_TEXT_H
 

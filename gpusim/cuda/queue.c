@@ -111,7 +111,8 @@ static void enter_with_room(size_t dependencies)
 	}
 }
 
-/* join returns one reference that ends when all of these have ended. Needs both locks. */
+/* join returns one reference that ends when all of these have ended. The caller holds both
+ * locks. */
 static struct gs_ref join(struct sim_device *device, struct gs_ref *refs, size_t count)
 {
 	while (count > GS_MAX_DEPS) {
@@ -132,7 +133,7 @@ static struct gs_ref join(struct sim_device *device, struct gs_ref *refs, size_t
 	return gs_enqueue(&sim.handle, &work);
 }
 
-/* Collects references, and joins them when there are too many. Needs both locks. */
+/* Collects references, and joins them when there are too many. The caller holds both locks. */
 struct gather {
 	struct sim_device *device;
 	struct gs_ref refs[32];
@@ -430,7 +431,8 @@ void sim_wait(struct gs_ref ref)
 	}
 }
 
-/* stream_pending collects the work that the stream's next work would wait for. Needs both locks. */
+/* stream_pending collects the work that the stream's next work would wait for. The caller holds
+ * both locks. */
 static bool stream_pending(struct sim_stream *stream, struct gs_ref *ref)
 {
 	struct gather gather = {.device = stream->context->device};

@@ -25,11 +25,11 @@ struct sim_share {
 	uint64_t id; /* in the machine's list of shared memory, 0: not in it */
 };
 
-/* sim_share_file lists memory that this process is charged with. Returns 0 if the profile does not
- * let imports keep memory. */
+/* sim_share_file lists memory that this process is charged with. sim_share_file returns 0 if the
+ * profile does not let imports keep memory. */
 uint64_t sim_share_file(const struct sim_device *device, uint64_t charged);
 
-/* sim_share_take makes this process a holder too. Fails if the memory is gone. */
+/* sim_share_take makes this process a holder too. sim_share_take fails if the memory is gone. */
 CUresult sim_share_take(const struct sim_share *share);
 void sim_share_drop(uint64_t id);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Declarations shared by the parts of the simulated driver. */
+/* The parts of the simulated driver share these declarations. */
 #ifndef GPUSIM_SIM_H
 #define GPUSIM_SIM_H
 
@@ -79,7 +79,8 @@ static inline uint64_t round_up(uint64_t value, uint64_t multiple)
 	return (value + multiple - 1) / multiple * multiple;
 }
 
-/* sim_charge charges physical memory of a device. Returns CUDA_ERROR_OUT_OF_MEMORY if refused. */
+/* sim_charge charges physical memory of a device. sim_charge returns CUDA_ERROR_OUT_OF_MEMORY if
+ * refused. */
 CUresult sim_charge(struct sim_device *device, uint64_t bytes);
 void sim_uncharge(struct sim_device *device, uint64_t bytes);
 
@@ -212,7 +213,7 @@ struct sim_alloc *sim_alloc_at(enum alloc_kind kind, CUdeviceptr address, uint64
 /* Return the allocation that begins at, or that contains, this address. */
 struct sim_alloc *sim_alloc_exact(CUdeviceptr address);
 struct sim_alloc *sim_alloc_find(CUdeviceptr address);
-/* Iterate over all allocations, by address. */
+/* These functions iterate over all allocations, by address. */
 size_t sim_alloc_count(void);
 struct sim_alloc *sim_alloc_entry(size_t index);
 void sim_alloc_drop(struct sim_alloc *alloc);
@@ -221,7 +222,8 @@ void sim_alloc_drop(struct sim_alloc *alloc);
 
 /* sim_alloc_drop_context frees all allocations of a context. */
 void sim_alloc_drop_context(struct sim_context *context);
-/* sim_alloc_drop_pools frees the allocations from a device's pools and graphs. With the lock. */
+/* sim_alloc_drop_pools frees the allocations from a device's pools and graphs. The caller holds the
+ * lock. */
 void sim_alloc_drop_pools(const struct sim_device *device);
 /* sim_alloc_free frees one allocation of any kind: charge and address. */
 void sim_alloc_free(struct sim_alloc *alloc);
@@ -233,14 +235,14 @@ void *sim_content(CUdeviceptr address, uint64_t size);
 /* ---- sub-allocation (chunk.c) ---- */
 
 /*
- * sim_chunk_alloc takes and charges linear memory as a driver with chunks does. Returns NULL and
- * sets *err on failure. With the lock.
+ * sim_chunk_alloc takes and charges linear memory as a driver with chunks does. sim_chunk_alloc
+ * returns NULL and sets *err on failure. The caller holds the lock.
  */
 struct sim_alloc *sim_chunk_alloc(struct sim_context *context, enum alloc_kind kind, uint64_t size,
 				  bool low, CUresult *err);
-/* sim_chunk_leave removes an allocation from its chunk. With the lock. */
+/* sim_chunk_leave removes an allocation from its chunk. The caller holds the lock. */
 void sim_chunk_leave(const struct sim_alloc *alloc);
-/* sim_chunks_end frees the empty chunks of a context that ends. With the lock. */
+/* sim_chunks_end frees the empty chunks of a context that ends. The caller holds the lock. */
 void sim_chunks_end(const struct sim_context *context);
 
 /* ---- loading of code (loading.c) ---- */
@@ -295,8 +297,8 @@ void sim_stream_free(struct sim_stream *stream);
 void sim_event_free(struct sim_event *event);
 
 /*
- * sim_submit queues work in a stream behind its earlier work. Blocks while the process's queue is
- * full. The caller holds neither lock.
+ * sim_submit queues work in a stream behind its earlier work. sim_submit blocks while the process's
+ * queue is full. The caller holds neither lock.
  */
 CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_ref *ref);
 
@@ -304,7 +306,7 @@ CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_r
  * stream. */
 CUresult sim_submit_after(struct sim_device *device, struct gs_work *work,
 			  const struct gs_ref *deps, size_t count, struct gs_ref *ref);
-/* Lets one caller queue several items without interruption. */
+/* sim_queue_lock lets one caller queue several items without interruption. */
 void sim_queue_lock(void);
 void sim_queue_unlock(void);
 bool sim_ref_pending(struct gs_ref ref);
@@ -314,7 +316,8 @@ void sim_wait(struct gs_ref ref);
 void sim_wait_stream(struct sim_stream *stream);
 void sim_wait_context(struct sim_context *context);
 bool sim_stream_busy(struct sim_stream *stream);
-/* sim_collect collects the ends of finished events from the timeline. Needs both locks. */
+/* sim_collect collects the ends of finished events from the timeline. The caller holds both
+ * locks. */
 void sim_collect(void);
 /* sim_host_call queues a call of the function in the stream. */
 CUresult sim_host_call(struct sim_stream *stream, CUhostFn fn, void *data);
@@ -352,7 +355,7 @@ void sim_textures_end(struct sim_context *context);
 /* ---- pools (pool.c) ---- */
 
 CUresult sim_pool_alloc(struct sim_pool *pool, uint64_t size, CUdeviceptr *address);
-/* sim_pool_give_back removes an allocation from its pool. With the lock. */
+/* sim_pool_give_back removes an allocation from its pool. The caller holds the lock. */
 void sim_pool_give_back(const struct sim_alloc *alloc);
 /* sim_pools_trim returns memory of pools beyond their thresholds, at a synchronisation. */
 void sim_pools_trim(struct sim_device *device, bool all);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Streams. */
+/* This file implements streams. */
 #include "sim.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names that programs may look up, but whose calls are not simulated. */
+/* Programs may look up the names in this file, but the calls are not simulated. */
 #include "sim.h"
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"

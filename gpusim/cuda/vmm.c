@@ -24,7 +24,7 @@ struct mapping {
 	struct memory *memory;
 };
 
-/* Under the process lock. */
+/* The caller holds the process lock. */
 static struct memory *memories;
 static struct mapping *mappings;
 

@@ -205,7 +205,8 @@ static const struct {
 };
 
 /*
- * quit_after parses "quit" or "quit -t SECONDS". Returns the seconds that clients have to end.
+ * quit_after parses "quit" or "quit -t SECONDS". quit_after returns the seconds that clients have
+ * to end.
  */
 static int quit_after(const struct call *call)
 {

@@ -66,7 +66,7 @@ static int make_dir(const char *dir)
 	return mkdir(dir, 0755) == 0 || errno == EEXIST ? 0 : -1;
 }
 
-/* open_control takes the directory. Fails if another daemon holds it. */
+/* open_control takes the directory. open_control fails if another daemon holds it. */
 static int open_control(struct control *control)
 {
 	char path[128];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* nvidia-cuda-mps-control: the command line, and the commands of a user. */
+/* This file implements nvidia-cuda-mps-control: the command line, and the commands of a user. */
 #include "program.h"
 
 #include <errno.h>

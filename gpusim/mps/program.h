@@ -60,10 +60,11 @@ void control_forget_server(struct control *control, struct server *server);
 /* control_order sends a server an order, with a connection if fd is not negative. */
 int control_order(const struct server *server, const struct order *order, int fd);
 
-/* control_command runs a command line and writes the answer to out. Returns false for "quit". */
+/* control_command runs a command line and writes the answer to out. control_command returns false
+ * for "quit". */
 bool control_command(struct control *control, char *line, FILE *out, int *seconds);
 
-/* server_run serves clients until the daemon has ended. Returns the exit status. */
+/* server_run serves clients until the daemon has ended. server_run returns the exit status. */
 int server_run(int control, const struct terms *terms);
 
 /* write_log writes a line to a log. */

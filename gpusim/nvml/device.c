@@ -42,7 +42,7 @@ NVML_FUNCTION(nvmlDeviceGetCount, unsigned *count)
 	return nvmlDeviceGetCount_v2(count);
 }
 
-/* hand_out returns a device's handle. Fails if the device is lost or broken. */
+/* hand_out returns a device's handle. hand_out fails if the device is lost or broken. */
 static nvmlReturn_t hand_out(uint32_t index, nvmlDevice_t *device)
 {
 	nvmlDevice_t found = nv_device_at(index);

@@ -81,7 +81,7 @@ static nvmlDevice_t device_of(uint32_t gpu)
 	return NULL;
 }
 
-/* next_xid finds the next XID on a registered GPU. Locked. */
+/* next_xid finds the next XID on a registered GPU. The caller holds the lock. */
 static bool next_xid(struct nv_event_set *set, struct gs_xid *xid)
 {
 	const struct gs_state *state = nv_state()->state;

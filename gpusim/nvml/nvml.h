@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Declarations shared by the files of the simulated NVML. */
+/* The files of the simulated NVML share these declarations. */
 #ifndef GPUSIM_NVML_H
 #define GPUSIM_NVML_H
 
@@ -33,7 +33,7 @@ struct gs_handle *nv_state(void);
 /* nv_gpu returns the device's entry in the state. Valid after nv_enter_device(). */
 struct gs_gpu *nv_gpu(nvmlDevice_t device);
 
-/* Return the number of visible devices, and one of them. */
+/* These functions return the number of visible devices, and one of the devices. */
 uint32_t nv_device_count(void);
 nvmlDevice_t nv_device_at(uint32_t index);
 
@@ -41,7 +41,7 @@ nvmlDevice_t nv_device_at(uint32_t index);
 void nv_lock(void);
 void nv_unlock(void);
 
-/* Copies text into a caller's buffer of this length. */
+/* nv_copy_text copies text into a caller's buffer of this length. */
 nvmlReturn_t nv_copy_text(char *to, unsigned length, const char *text);
 
 /* nv_uuid_text writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */
@@ -55,11 +55,11 @@ void nv_uuid_text(const struct gs_gpu *gpu, char text[41]);
 pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace);
 
 /* nv_visible_bytes returns a process's bytes on a GPU in NVML's report to a caller in this
- * namespace. Locked. */
+ * namespace. The caller holds the lock. */
 uint64_t nv_visible_bytes(const struct gs_proc *proc, uint32_t gpu, uint64_t own_namespace);
 
-/* nv_busy_percent returns the percentage of the last half second in which the GPU was busy.
- * Locked. */
+/* nv_busy_percent returns the percentage of the last half second in which the GPU was busy. The
+ * caller holds the lock. */
 unsigned nv_busy_percent(const struct gs_gpu *gpu);
 
 #endif

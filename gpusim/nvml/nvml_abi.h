@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The simulated part of NVML's binary interface: values and structures of
+ * This header declares the simulated part of NVML's binary interface: values and structures of
  * callers, and the declarations of the exported functions.
  */
 #ifndef GPUSIM_NVML_ABI_H

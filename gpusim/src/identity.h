@@ -16,8 +16,8 @@ uint64_t gs_exec_id(void);
 bool gs_identity_alive(const struct gs_handle *handle, uint32_t id, pid_t *pid);
 
 /*
- * gs_identity_take takes an identity. Returns 0, -EBUSY (this process holds it) or -EAGAIN (another
- * does).
+ * gs_identity_take takes an identity. gs_identity_take returns 0, -EBUSY (this process holds it) or
+ * -EAGAIN (another does).
  */
 int gs_identity_take(struct gs_handle *handle, uint32_t id);
 

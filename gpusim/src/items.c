@@ -141,7 +141,7 @@ static void retire(struct gs_state *state, uint32_t slot, uint16_t index, uint64
 }
 
 /*
- * place puts an item into its list. Returns true for a mark whose dependencies are met.
+ * place puts an item into its list. place returns true for a mark whose dependencies are met.
  */
 static bool place(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at)
 {

@@ -37,7 +37,7 @@ uint32_t gs_mps_part(const char *text);
 /* gs_mps_size returns the bytes of a size such as "512M" or "4G"; 0: invalid. */
 uint64_t gs_mps_size(const char *text, const char **rest);
 
-/* Connects to a socket in a pipe directory. Returns the socket, or -errno. */
+/* gs_mps_connect connects to a socket in a pipe directory. Returns the socket, or -errno. */
 int gs_mps_connect(const char *dir, const char *name);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include "state.h"
 
-/* Recomputes every derived value after the lock's holder died. Locked. */
+/* gs_repair recomputes every derived value after the lock's holder died. The caller holds the
+ * lock. */
 void gs_repair(struct gs_state *state);
 
 /*
@@ -12,7 +13,7 @@ void gs_repair(struct gs_state *state);
  */
 void gs_lock_inherit(struct gs_handle *handle);
 
-/* gs_forget removes a process from the timeline and the table. Locked. */
+/* gs_forget removes a process from the timeline and the table. The caller holds the lock. */
 void gs_forget(struct gs_state *state, uint32_t slot);
 
 #endif

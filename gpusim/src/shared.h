@@ -11,8 +11,8 @@
 
 /* The caller of each function holds the machine's lock. An id is never 0. */
 
-/* gs_shared_add adds memory that the calling process is charged with. Returns its id, or 0 without
- * room. */
+/* gs_shared_add adds memory that the calling process is charged with. gs_shared_add returns its id,
+ * or 0 without room. */
 uint64_t gs_shared_add(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
 
 /* gs_shared_there reports whether any process still holds the memory. */

@@ -64,7 +64,7 @@ static void describe_self(struct gs_proc *proc, const struct gs_handle *handle)
 		proc->hostname[0] = '\0';
 }
 
-/* enter_process fills in this process's slot, which no process held. Locked. */
+/* enter_process fills in this process's slot, which no process held. The caller holds the lock. */
 static void enter_process(struct gs_handle *handle, uint32_t slot)
 {
 	struct gs_proc *proc = &handle->state->procs[slot];

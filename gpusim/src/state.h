@@ -350,18 +350,18 @@ struct gs_machine {
 /* gs_driver_defaults fills in the default driver. */
 void gs_driver_defaults(struct gs_machine *machine);
 
-/* gs_create creates dir/state and one device file per GPU. Returns 0 or -errno. */
+/* gs_create creates dir/state and one device file per GPU. gs_create returns 0 or -errno. */
 int gs_create(const char *dir, const struct gs_machine *machine);
 
-/* gs_destroy removes the files of gs_create(). Returns 0 or -errno. */
+/* gs_destroy removes the files of gs_create(). gs_destroy returns 0 or -errno. */
 int gs_destroy(const char *dir);
 
 /* gs_path returns $GPUSIM_STATE, or GS_DEFAULT_PATH. */
 const char *gs_path(void);
 
 /*
- * gs_open opens the state and takes an identity. Returns 0 or -errno: -ENOENT no such file, -EPROTO
- * not a state of this version, -ENOSPC no free identity.
+ * gs_open opens the state and takes an identity. gs_open returns 0 or -errno: -ENOENT no such file,
+ * -EPROTO not a state of this version, -ENOSPC no free identity.
  */
 int gs_open(struct gs_handle *handle, const char *path, enum gs_role role);
 
@@ -383,16 +383,17 @@ void gs_lock(struct gs_handle *handle);
 void gs_unlock(struct gs_handle *handle);
 
 /*
- * gs_proc_alive reports whether the process in this slot lives. Sets *pid to its pid in the
- * caller's pid namespace, or 0 if it has none there. Needs no lock.
+ * gs_proc_alive reports whether the process in this slot lives. gs_proc_alive sets *pid to its pid
+ * in the caller's pid namespace, or 0 if it has none there. No lock is needed.
  */
 bool gs_proc_alive(struct gs_handle *handle, uint32_t slot, pid_t *pid);
 
-/* gs_proc_next returns the next slot in use from *cursor on (start with 0), otherwise NULL.
- * Locked. */
+/* gs_proc_next returns the next slot in use from *cursor on (start with 0), otherwise NULL. The
+ * caller holds the lock. */
 struct gs_proc *gs_proc_next(struct gs_handle *handle, uint32_t *cursor);
 
-/* gs_reap frees memory, queued work and slots of dead processes. Returns the live count. Locked. */
+/* gs_reap frees memory, queued work and slots of dead processes. gs_reap returns the live count.
+ * The caller holds the lock. */
 uint32_t gs_reap(struct gs_handle *handle);
 
 /* gs_slot returns the index of a process in the table. */
@@ -400,7 +401,7 @@ uint32_t gs_slot(const struct gs_handle *handle, const struct gs_proc *proc);
 
 /*
  * gs_charge charges and uncharges physical memory of the calling process. gs_charge() reaps dead
- * processes, and returns false if the GPU has too little memory left. Locked.
+ * processes, and returns false if the GPU has too little memory left. The caller holds the lock.
  */
 bool gs_charge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
 void gs_uncharge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
@@ -412,24 +413,25 @@ uint64_t gs_pid_namespace(void);
  * does. */
 bool gs_nvml_user_alive(struct gs_handle *handle, const struct gs_nvml_user *user, pid_t *pid);
 
-/* gs_nvml_user_add adds the calling process to the users of NVML. Locked. */
+/* gs_nvml_user_add adds the calling process to the users of NVML. The caller holds the lock. */
 struct gs_nvml_user *gs_nvml_user_add(struct gs_handle *handle);
 
-/* gs_nvml_calls returns how often a process has called NVML. The three values identify it.
- * Locked. */
+/* gs_nvml_calls returns how often a process has called NVML. The three values identify it. The
+ * caller holds the lock. */
 uint64_t gs_nvml_calls(const struct gs_state *state, uint64_t exec_id, uint64_t pid_namespace,
 		       int32_t self_pid);
 
-/* gs_add_xid records an XID. Locked. */
+/* gs_add_xid records an XID. The caller holds the lock. */
 void gs_add_xid(struct gs_handle *handle, uint32_t gpu, uint32_t xid);
 
 /*
  * gs_advance computes the timeline of all GPUs up to now (see timeline.h). GPU times, busy times
- * and samples are correct only after this call. Locked.
+ * and samples are correct only after this call. The caller holds the lock.
  */
 void gs_advance(struct gs_handle *handle, uint64_t now);
 
-/* gs_compute computes the work up to now, including the work of dead processes. Locked. */
+/* gs_compute computes the work up to now, including the work of dead processes. The caller holds
+ * the lock. */
 void gs_compute(struct gs_state *state, uint64_t now);
 
 /* ---- layout, for readers in other languages ---- */

@@ -172,8 +172,8 @@ static uint32_t filled(struct gs_state *state, uint32_t g, uint32_t slot)
 
 /*
  * start_member starts a process's ready items in order, as far as they fit its own part and the
- * free part of the GPU. Returns false if an item waits for another process's items to leave the
- * GPU.
+ * free part of the GPU. start_member returns false if an item waits for another process's items to
+ * leave the GPU.
  */
 static bool start_member(struct gs_state *state, uint32_t g, uint32_t slot, uint32_t *demand)
 {

@@ -39,7 +39,7 @@ struct gs_work {
 
 /* The items' own process calls each function, under the lock, after gs_advance(). */
 
-/* gs_enqueue queues work. Returns a reference with seq 0 if the queue is full. */
+/* gs_enqueue queues work. gs_enqueue returns a reference with seq 0 if the queue is full. */
 struct gs_ref gs_enqueue(struct gs_handle *handle, const struct gs_work *work);
 
 bool gs_is_pending(const struct gs_handle *handle, struct gs_ref ref);

@@ -90,8 +90,8 @@ struct copy_3d {
 };
 
 /*
- * The time on the GPU of the work that a call queues in stream 0, in ms. The work is behind a
- * kernel, so the time of the call itself does not count.
+ * The result is the time on the GPU of the work that a call queues in stream 0, in ms. The work is
+ * behind a kernel, so the time of the call itself does not count.
  */
 #define TIMED(call) \
 	({ \

@@ -45,8 +45,8 @@ int sim_impl_refused(int value)
 	return -value;
 }
 
-/* sim_impl_varied takes alternating integers and doubles. Returns 1 if each has the value of its
- * place. */
+/* sim_impl_varied takes alternating integers and doubles. sim_impl_varied returns 1 if each has the
+ * value of its place. */
 int sim_impl_varied(int count, ...)
 {
 	va_list list;

@@ -131,7 +131,8 @@ static void kernels_of_a_queue_run_side_by_side(void *unused)
 	BETWEEN((double)gpu_time(getpid(), 0) / 1e6, 39.9, 41);
 }
 
-/* Queries a stream's event beside a kernel of 20 ms in another: 0, or NOT_READY behind it. */
+/* event_beside_a_kernel queries a stream's event beside a kernel of 20 ms in another stream: 0, or
+ * NOT_READY behind the kernel. */
 static CUresult event_beside_a_kernel(void)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);

@@ -156,8 +156,8 @@ static int by_value(const void *a, const void *b)
 }
 
 /*
- * launch_and_wait launches a kernel of 1 ms. Returns the ms from before the call to the kernel's
- * end, or a negative number if the host delayed the launch.
+ * launch_and_wait launches a kernel of 1 ms. launch_and_wait returns the ms from before the call to
+ * the kernel's end, or a negative number if the host delayed the launch.
  */
 static double launch_and_wait(const struct stamp *base, CUevent end)
 {

@@ -142,7 +142,7 @@ struct gs_handle *observer(void)
 }
 
 /*
- * find locks and advances the state. Returns the slot of a process, NULL if it has none.
+ * find locks and advances the state. find returns the slot of a process, NULL if it has none.
  */
 static struct gs_proc *find(struct gs_handle *handle, pid_t pid)
 {

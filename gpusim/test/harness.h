@@ -21,7 +21,8 @@
 extern const char test_ptx[];
 
 /*
- * driver returns an entry point of the simulated libcuda.so.1. Ends the test if it is missing.
+ * driver returns an entry point of the simulated libcuda.so.1. driver ends the test if it is
+ * missing.
  */
 void *driver(const char *name);
 

@@ -108,7 +108,7 @@ static void a_free_waits_for_the_gpu(void)
 	CHECK(gs_now() - from >= 199 * MS);
 }
 
-/* A fat binary with one compressed part of machine code. */
+/* The image is a fat binary with one compressed part of machine code. */
 static void a_compressed_image_costs_what_it_states(void)
 {
 	DRIVER(cuLibraryLoadData, CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);

@@ -33,7 +33,8 @@ static char *next_word(char **line)
 	return word;
 }
 
-/* take_name takes the call's name from a line. Returns NULL for a name that no library has. */
+/* take_name takes the call's name from a line. take_name returns NULL for a name that no library
+ * has. */
 static const char *take_name(struct config *config, char **line, char name[GS_CALL_SIZE])
 {
 	const char *word = next_word(line);

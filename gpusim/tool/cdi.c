@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gpusim cdi: the Container Device Interface specification with which a
+ * gpusim cdi prints the Container Device Interface specification with which a
  * container runtime passes simulated GPUs to containers. `nvidia-ctk cdi
  * generate` prints the same for real GPUs.
  */

@@ -256,7 +256,8 @@ static bool set_line(struct config *config, char *line, bool gpus)
 	       (machine->gpu_count == 0 && set_driver_key(config, name, value));
 }
 
-/* read_line reads a line and removes its end and comment. Returns 1, 0 at the file's end, or -1. */
+/* read_line reads a line and removes its end and comment. read_line returns 1, 0 at the file's end,
+ * or -1. */
 static int read_line(struct config *config, FILE *file, char *line, size_t size)
 {
 	size_t length;

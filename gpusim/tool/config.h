@@ -19,12 +19,13 @@ bool config_add_cost(struct config *config, char *line);
  */
 bool config_add_failure(struct config *config, char *line);
 
-/* config_add_gpu adds a GPU with the defaults. Returns false if there are too many. */
+/* config_add_gpu adds a GPU with the defaults. config_add_gpu returns false if there are too
+ * many. */
 bool config_add_gpu(struct config *config);
 
 /*
- * config_read reads a file into the configuration. [gpu] lines are errors unless `gpus`. Returns 0,
- * or 1 after printing the line and its error.
+ * config_read reads a file into the configuration. [gpu] lines are errors unless `gpus`.
+ * config_read returns 0, or 1 after printing the line and its error.
  */
 int config_read(struct config *config, const char *path, bool gpus);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gpusim create and destroy. */
+/* This file implements gpusim create and destroy. */
 #include "config.h"
 #include "tool.h"
 #include "value.h"

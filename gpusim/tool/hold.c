@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gpusim hold: a program that uses a GPU without CUDA. */
+/* gpusim hold is a program that uses a GPU without CUDA. */
 #include "state.h"
 #include "timeline.h"
 #include "tool.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gpusim inject: faults on request. */
+/* gpusim inject causes faults on request. */
 #include "tool.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gpusim: creates, removes and inspects a machine's simulated GPUs. */
+/* gpusim creates, removes and inspects a machine's simulated GPUs. */
 #include "tool.h"
 
 #include <stdio.h>

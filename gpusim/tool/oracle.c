@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gpusim oracle: the actual memory and GPU time, seen from outside. */
+/* gpusim oracle prints the actual memory and GPU time, seen from outside. */
 #include "tool.h"
 
 #include <getopt.h>

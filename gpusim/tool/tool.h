@@ -19,7 +19,7 @@ int tool_hold(int argc, char **argv);
 
 #define TOOL_UUID_SIZE 41
 
-/* tool_open opens dir/state for reading. Returns 0, or -1 after printing the error. */
+/* tool_open opens dir/state for reading. tool_open returns 0, or -1 after printing the error. */
 int tool_open(struct gs_handle *handle, const char *dir);
 
 /* tool_uuid writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */

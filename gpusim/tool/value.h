@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Parses text values of configurations, profiles and options. Returns false if the text is not a
- * value.
+ * These functions parse text values of configurations, profiles and options. They return false if
+ * the text is not a value.
  */
 #ifndef GPUSIM_VALUE_H
 #define GPUSIM_VALUE_H
@@ -9,22 +9,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A number, and the text after it. */
+/* value_number parses a number, and returns the text after it. */
 bool value_number(const char *text, uint64_t *value, const char **rest);
 
 /* A number that fits 32 bits, without text after it. */
 bool value_u32(const char *text, uint32_t *value);
 
-/* Bytes, with an optional unit: 16GiB. */
+/* value_size parses bytes, with an optional unit: 16GiB. */
 bool value_size(const char *text, uint64_t *value);
 
-/* A time, with an optional unit: 14ms. */
+/* value_time parses a time, with an optional unit: 14ms. */
 bool value_time(const char *text, uint64_t *ns);
 
-/* "50ppm" or "-50ppm", up to a tenth. */
+/* value_ppm parses "50ppm" or "-50ppm", up to a tenth. */
 bool value_ppm(const char *text, int64_t *value);
 
-/* "30%", up to 90, as parts of a million. */
+/* value_percent parses "30%", up to 90, as parts of a million. */
 bool value_percent(const char *text, uint32_t *ppm);
 
 #endif

@@ -13,11 +13,11 @@ import (
 	"slices"
 )
 
-// Part is a part of a GPU, or what is free of one. The units are the caller's, and the same for all
-// parts.
+// Part is a part of a GPU, or the free part of a GPU. The units are the caller's, and the same for
+// all parts.
 type Part struct{ Memory, Compute int64 }
 
-// Shape is what a pod needs of a node.
+// Shape contains the resources that a pod needs of a node.
 type Shape struct {
 	CPU, Memory int64 // of the host, in the caller's units
 	// GPUs is the number of GPUs, each with such a Part; 0 for a pod without GPUs.
@@ -34,7 +34,7 @@ type Usual struct {
 	Weight float64
 }
 
-// Node is what is free of a node.
+// Node is the free capacity of a node.
 type Node struct {
 	CPU, Memory int64
 	Model       string
@@ -93,7 +93,7 @@ func (c *Cluster) open(n *Node) *account {
 	return a
 }
 
-// in returns how often a part fits in what is free of a GPU. A part of nothing fits once.
+// in returns how often a part fits in the free part of a GPU. A part of nothing fits once.
 func (p Part) in(free Part) int64 {
 	switch {
 	case p.Memory == 0 && p.Compute == 0:
@@ -202,7 +202,7 @@ func (a *account) fullest(pod *Shape) (gpus []int, fits bool) {
 	return gpus[:pod.GPUs], true
 }
 
-// cost returns what a placement takes of the cluster's room.
+// cost returns the part of the cluster's room that a placement takes.
 func (c *Cluster) cost(a *account, pod *Shape, gpus []int) (cost float64) {
 	for k := range c.usual {
 		before := a.rooms[k]
@@ -226,10 +226,10 @@ func (a *account) without(s *Shape, r room, pod *Shape, gpus []int, n int64) roo
 	return r
 }
 
-// Add takes a pod's part from what is free.
+// Add takes a pod's part from the free capacity.
 func (c *Cluster) Add(p Placement, pod *Shape) { c.apply(p, pod, 1) }
 
-// Remove returns a pod's part to what is free.
+// Remove returns a pod's part to the free capacity.
 func (c *Cluster) Remove(p Placement, pod *Shape) { c.apply(p, pod, -1) }
 
 func (c *Cluster) apply(p Placement, pod *Shape, n int64) {
@@ -246,7 +246,7 @@ func (c *Cluster) apply(p Placement, pod *Shape, n int64) {
 	a.Memory -= n * pod.Memory
 }
 
-// Free returns what is free of a node.
+// Free returns the free capacity of a node.
 func (c *Cluster) Free(node int) Node {
 	n := c.nodes[node].Node
 	n.GPUs = slices.Clone(n.GPUs)

@@ -352,9 +352,9 @@ static const struct fuzz_target *fuzz_find(const char *name)
 
 // Usage: fuzz TARGET CORPUS SECONDS [SEED [KEEP]]
 //
-// Runs all inputs of the directory CORPUS, then mutations of them for SECONDS. fuzz writes inputs
-// that reach new code to the directory KEEP. With 0 seconds, fuzz writes the inputs of the corpus
-// that reach code beyond the others. fuzz leaves an input that ends the program in
+// fuzz runs all inputs of the directory CORPUS, then mutations of them for SECONDS. fuzz writes
+// inputs that reach new code to the directory KEEP. With 0 seconds, fuzz writes the inputs of the
+// corpus that reach code beyond the others. fuzz leaves an input that ends the program in
 // /tmp/vg-fuzz-TARGET-PID: eight bytes of length, then the input.
 int main(int argc, char **argv)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A library whose constructor allocates with CUDA and whose destructor frees the memory. The
+// The constructor of this library allocates with CUDA, and the destructor frees the memory. The
 // constructor sets CONSTRUCTED in the program's environment when it is done.
 
 #include <stdint.h>

@@ -148,7 +148,7 @@ static void test_volumes(void)
 	FREE("cuMemcpy3DPeerAsync", (const CUDA_MEMCPY3D_PEER *, CUstream), &within, NULL);
 }
 
-// CUDA 3.1 and earlier: addresses of 32 bits.
+// CUDA 3.1 and earlier have addresses of 32 bits.
 static void test_old(void)
 {
 	const CUDA_MEMCPY2D_v1 plane = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = 1,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Passes memory to another process for tests: descriptors over a socket, and pools.
+// This header declares functions that pass memory to another process for tests: descriptors over a
+// socket, and pools.
 
 #ifndef VG_TEST_DESCRIPTOR_H
 #define VG_TEST_DESCRIPTOR_H

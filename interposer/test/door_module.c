@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A module that is opened with RTLD_DEEPBIND, and then opens the driver. A second build with
+// This module is opened with RTLD_DEEPBIND, and then opens the driver. A second build with
 // VG_LINKED is linked to the driver. See doors.c.
 
 #define _GNU_SOURCE

@@ -27,7 +27,7 @@ typedef int (*proc_v2_fn)(const char *name, void **function, int version, uint64
 typedef void (*plain_fn)(void);
 typedef void *(*module_fn)(const char *name);
 
-// The function of a name, in the tested way.
+// plain_fn returns the function of a name, in the tested way.
 typedef plain_fn (*find_fn)(const char *name);
 
 static void *library;

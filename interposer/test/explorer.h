@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Runs every possible order of the steps of processes, one by one.
+// The explorer runs every possible order of the steps of processes, one by one.
 //
 // A test includes a source file in which each access to shared data is a step. Another process may
 // continue before each step. A run makes one choice at each step. The next run differs in the last

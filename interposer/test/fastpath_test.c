@@ -139,7 +139,7 @@ static void begin(void)
 	current = context(0);
 }
 
-// The program's functions, which the library defines.
+// The library defines these functions of the program.
 CUresult vg_cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 			   CUstream, void **, void **);
 CUresult vg_cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,

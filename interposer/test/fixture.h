@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Makes pages for tests, as pkg/limits makes them for containers.
+// This header declares functions that make pages for tests, as pkg/limits makes them for
+// containers.
 
 #ifndef VG_TEST_FIXTURE_H
 #define VG_TEST_FIXTURE_H

@@ -142,7 +142,7 @@ static void begin(void)
 	state = test_process(devices, gpus);
 }
 
-// The program's functions, which the library defines.
+// The library defines these functions of the program.
 CUresult vg_cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 			   CUstream, void **, void **);
 CUresult vg_cuStreamDestroy_v2(CUstream);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A model of the driver and of the agent, in place of the real functions. The model reuses handles
-// as soon as they are free, and sometimes fails. In each call, before and after its work, other
-// threads do their work.
+// This header declares a model of the driver and of the agent, in place of the real functions. The
+// model reuses handles as soon as they are free, and sometimes fails. In each call, before and
+// after its work, other threads do their work.
 
 #ifndef VG_TEST_MODEL_H
 #define VG_TEST_MODEL_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A test as a process with memory in one pool. The driver is a few lines that grow the pool as the
-// real driver does. The driver runs other threads' steps during a query.
+// This header makes a test a process with memory in one pool. The driver is a few lines that grow
+// the pool as the real driver does. The driver runs other threads' steps during a query.
 
 #ifndef VG_TEST_ONE_POOL_H
 #define VG_TEST_ONE_POOL_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Every order of the steps of a reservation by several processes. Each access of reserve.c to the
-// shared page is a step (explorer.h).
+// This test covers every order of the steps of a reservation by several processes. Each access of
+// reserve.c to the shared page is a step (explorer.h).
 
 #define _GNU_SOURCE
 #include "pages/reserve.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A library that opens the library beside it through its own RUNPATH; see stub_test.c.
+// This library opens the library beside it through its own RUNPATH; see stub_test.c.
 
 #include <dlfcn.h>
 #include <stddef.h>

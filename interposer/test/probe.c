@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A library in place of the driver, which exports a few of the driver's names and reports its
-// calls. For stub_test.c.
+// This library stands in for the driver in stub_test.c. It exports a few of the driver's names and
+// reports its calls.
 
 #include <string.h>
 

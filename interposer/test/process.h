@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A test as a process of a container that has initialised CUDA.
+// This header makes a test a process of a container that has initialised CUDA.
 
 #ifndef VG_TEST_PROCESS_H
 #define VG_TEST_PROCESS_H

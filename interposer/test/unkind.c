@@ -326,7 +326,7 @@ static void test_plugin(char *path)
 static uint64_t exit_pieces[3];
 static void *exit_function;
 
-// exit_use uses the driver while the process exits, and prints what each call returns.
+// exit_use uses the driver while the process exits, and prints the result of each call.
 static void exit_use(const char *when, int piece)
 {
 	uint64_t address;

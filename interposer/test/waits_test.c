@@ -16,7 +16,7 @@ static struct vg_state *state;
 static int questions;
 static int asked_before; // queries when the driver began to wait
 
-// In place of pages/held.c.
+// vg_held_ask replaces the function of pages/held.c.
 enum vg_held_result vg_held_ask(const char *path, uint32_t slot, struct vg_held *held)
 {
 	CHECK(strcmp(path, "socket") == 0);

@@ -28,7 +28,7 @@ const (
 
 // within runs a handler's work and returns its result, or an error when the runtime must
 // be answered. The context of the work ends earlier. Work whose context has ended before
-// it starts changes no state, except to record what has stopped.
+// it starts changes no state, except to record stopped containers.
 func within[T any](ctx context.Context, h *Hook, work func(context.Context) T) (T, error) {
 	begin := time.Now()
 	// Older runtimes create a container without adjustment if the answer comes too late.

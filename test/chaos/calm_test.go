@@ -138,8 +138,8 @@ func delay(harmless, hostile part) error {
 	return nil
 }
 
-// measure starts one well-behaved pod after another while others act, and removes what they have
-// left.
+// measure starts one well-behaved pod after another while others act, and removes the pods that
+// they have left.
 func (w *world) measure(h *handlers, length time.Duration, others func(context.Context)) part {
 	w.Helper()
 	h.take()

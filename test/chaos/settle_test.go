@@ -149,8 +149,8 @@ func (w *world) capacityIsBack() error {
 	})
 }
 
-// nothingLeft compares the allocations, on disk and in the agent's ledger, with what the steady
-// containers hold.
+// nothingLeft compares the allocations, on disk and in the agent's ledger, with the steady
+// containers' holdings.
 func (w *world) nothingLeft() error {
 	return errors.Join(w.checkFiles(), w.checkMounts(), w.checkLedger(), w.scanner.steadyRuns())
 }

@@ -69,8 +69,8 @@ type Cluster struct {
 // ErrNotRunning reports that no cluster of this name runs.
 var ErrNotRunning = errors.New("no such cluster runs")
 
-// Find returns a running cluster. Of the options, Find uses only the name, the state directory and
-// those for taking the cluster down.
+// Find returns a running cluster. Find uses only these options: the name, the state directory, and
+// the options for taking the cluster down.
 func Find(o Options) (*Cluster, error) {
 	o, err := o.complete()
 	if err != nil {

@@ -27,8 +27,8 @@ func filled(t *testing.T, pod, container string) testbed.Fill {
 	return fill
 }
 
-// checkFilled checks that the pod's only container filled its limit to the byte: the memory that it
-// saw, where it was refused, and what it physically holds.
+// checkFilled checks that the pod's only container filled its limit to the byte: the memory that
+// the container saw, the size at which it was refused, and the memory that it physically holds.
 func checkFilled(t *testing.T, name string, limit uint64) (uuid string) {
 	t.Helper()
 	pod := running(t, name)

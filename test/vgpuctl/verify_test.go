@@ -257,7 +257,7 @@ func TestVerifyFindsAnOlderBuild(t *testing.T) {
 }
 
 // TestCountedTime checks that the GPU time that verify counts, kernels times their length, equals
-// what the oracle measured for the tenant, alone and beside another tenant.
+// the oracle's measurement for the tenant, alone and beside another tenant.
 func TestCountedTime(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{

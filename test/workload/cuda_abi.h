@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The part of the CUDA driver's binary interface that the workloads use,
-// declared here so that no CUDA toolkit is needed to build them. Sizes and
+// This header declares the part of the CUDA driver's binary interface that the
+// workloads use, so that no CUDA toolkit is needed to build them. Sizes and
 // offsets are those of CUDA 13.0 on x86-64 and are checked at compile time.
 
 #ifndef WORKLOAD_CUDA_ABI_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One JSON object on one line, written member by member to standard output.
+// This header declares the writing of one JSON object on one line, member by member, to standard
+// output.
 
 #ifndef WORKLOAD_JSON_H
 #define WORKLOAD_JSON_H

@@ -10,7 +10,7 @@
 
 #include "json.h"
 
-// The part of NVML's binary interface that this program uses.
+// These are the parts of NVML's binary interface that this program uses.
 enum {
 	WL_NVML_SUCCESS = 0,
 	WL_NVML_FUNCTION_NOT_FOUND = 13,

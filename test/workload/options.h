@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command-line options by table: parsing, checking and --help from one list.
+// This header declares command-line options by table: parsing, checking and --help from one list.
 
 #ifndef WORKLOAD_OPTIONS_H
 #define WORKLOAD_OPTIONS_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Scenes: short programs that are known to hang, break or slow down if a library is between a
+// Scenes are short programs that are known to hang, break or slow down if a library is between a
 // program and its driver.
 
 #ifndef WORKLOAD_SCENES_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A library whose constructor uses CUDA, like those of some frameworks.
+// The constructor of this library uses CUDA, like those of some frameworks.
 
 #include "driver.h"
 

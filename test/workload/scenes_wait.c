@@ -108,8 +108,8 @@ static int wl_scene_persistent(struct wl_scenes *scenes)
 	return wl_wait(scenes, streams[0]);
 }
 
-// The first allocation of a process, beside a running kernel. The allocation is asynchronous if the
-// memory comes from the driver's pool, and never waits.
+// The process makes its first allocation beside a running kernel. The allocation is asynchronous if
+// the memory comes from the driver's pool, and never waits.
 static int wl_scene_allocation(struct wl_scenes *scenes)
 {
 	const struct wl_driver *driver = &scenes->session.driver;

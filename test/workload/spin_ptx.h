@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A kernel that keeps the GPU busy for `ns` nanoseconds of its own time.
+// This header contains a kernel that keeps the GPU busy for `ns` nanoseconds of its own time.
 //
 // The kernel adds up the advance of the global timer between two of its readings, which are some
 // ten nanoseconds apart while it runs. A longer advance is another process's time slice, in which

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// One thread of a storm, which allocates, frees and queries memory at random.
+// This file implements one thread of a storm, which allocates, frees and queries memory at random.
 
 #include <stdio.h>
 #include <unistd.h>

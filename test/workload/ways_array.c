@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// CUDA arrays of bytes: one- and two-dimensional, three-dimensional, and
-// mipmapped with one level.
+// This file takes CUDA arrays of bytes: one- and two-dimensional, three-dimensional, and mipmapped
+// with one level.
 
 #include "ways.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Stream-ordered memory: from the device's pool, by the per-thread default stream, and from a
-// separate pool.
+// This file takes stream-ordered memory: from the device's pool, by the per-thread default stream,
+// and from a separate pool.
 
 #include "ways.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tests of the simulated NVML that are impossible through Go's binding:
- * structures of old versions, buffers that are too small, NULLs, threads, and
- * forks. The tests also run under the sanitizers.
+ * This file tests the simulated NVML where Go's binding cannot: structures of
+ * old versions, buffers that are too small, NULLs, threads, and forks. The
+ * tests also run under the sanitizers.
  *
  * Usage: nvml_test LIBRARY
  */

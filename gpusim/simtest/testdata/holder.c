@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A process that uses GPUs on command, below the driver's API. Each line of
- * standard input is an order, answered by "ok" or "refused":
+ * This process uses GPUs on command, below the driver's API. Each line of standard input is an
+ * order, answered by "ok" or "refused":
  *   hold GPU BYTES   allocates memory, or frees it if BYTES is negative
  *   run GPU NS       keeps the GPU busy for this time, from now on
  */

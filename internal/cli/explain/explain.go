@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain finds out why a pod waits, was refused or is slow, or what is
-// wrong with a node, and how to fix it. The package reads the spec, the Events,
-// the agents' overviews and the throttled time of containers. One file gathers
-// the facts; pure functions judge them.
+// Package explain finds out why a pod waits, was refused or is slow, or which
+// problem a node has, and finds the fix. The package reads the spec, the
+// Events, the agents' overviews and the throttled time of containers. One file
+// gathers the facts; pure functions judge them.
 package explain
 
 import (

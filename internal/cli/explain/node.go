@@ -168,7 +168,7 @@ func (n Node) writeOverview(w io.Writer) error {
 	return listing.Pods(show.Entries(one))
 }
 
-// indented indents what it writes by two spaces.
+// indented indents its output by two spaces.
 type indented struct{ out io.Writer }
 
 func (i indented) Write(p []byte) (int, error) {

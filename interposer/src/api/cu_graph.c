@@ -200,7 +200,7 @@ static struct vg_entry *vg_graph_owns(struct vg_entry *entry, void *context)
 struct vg_graph_claims {
 	struct vg_claim claims[VG_MAX_DEVICES];
 	uint64_t needs[VG_MAX_DEVICES];       // 0: no claim was made
-	struct vg_pool *kept[VG_MAX_DEVICES]; // set if the graph owns what it needs
+	struct vg_pool *kept[VG_MAX_DEVICES]; // set if the graph owns all memory that it needs
 	uint64_t owned[VG_MAX_DEVICES];
 	uint64_t epoch; // as before the first claim
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The memory that a program sees: the limit as the total, and the rest of the limit as free, but
-// never more than the GPU has.
+// This file shows a program its memory: the limit as the total, and the rest of the limit as free,
+// but never more than the GPU has.
 
 #include "base/now.h"
 #include "base/number.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Shared by our functions of the management library.
+// Our functions of the management library share these declarations.
 
 #ifndef VG_NVML_H
 #define VG_NVML_H

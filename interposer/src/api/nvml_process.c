@@ -181,8 +181,8 @@ int vg_nvmlDeviceGetRunningProcessDetailList(void *device, nvmlProcessDetailList
 	return vg_list(VG_SYM_nvmlDeviceGetComputeRunningProcesses_v3, device, &list->count, &listing);
 }
 
-// A container does not receive what the driver records about single processes by the host's pids:
-// there are no samples, and no accounting.
+// A container does not receive the driver's records of single processes, which have the host's
+// pids: there are no samples, and no accounting.
 
 int vg_nvmlDeviceGetProcessUtilization(void *device, void *samples, unsigned *count,
 				       unsigned long long since);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A clock for frequent readings, which would cost too much from the kernel. Between two readings of
-// CLOCK_MONOTONIC the clock advances by the processor's counter, which takes half the time to read.
-// The clock's owner guards it.
+// This header declares a clock for frequent readings. The kernel's clock would cost too much.
+// Between two readings of CLOCK_MONOTONIC the clock advances by the processor's counter, which
+// takes half the time to read. The clock's owner guards it.
 
 #ifndef VG_CLOCK_H
 #define VG_CLOCK_H

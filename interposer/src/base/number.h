@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Arithmetic of sizes and times.
+// This header declares arithmetic of sizes and times.
 
 #ifndef VG_NUMBER_H
 #define VG_NUMBER_H

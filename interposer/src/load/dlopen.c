@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Other names than its SONAME by which a program may open the driver. For the SONAME the loader
-// itself returns this library, in the namespace of programs.
+// This file handles names other than its SONAME by which a program may open the driver. For the
+// SONAME the loader itself returns this library, in the namespace of programs.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Search for the driver's real library, along the path of the dynamic loader, without our own
-// library of the same name.
+// This header declares the search for the driver's real library, along the path of the dynamic
+// loader, without our own library of the same name.
 
 #ifndef VG_FINDER_H
 #define VG_FINDER_H

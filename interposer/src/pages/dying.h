@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Whether a process is exiting, according to the kernel.
+// This header declares how to find out whether a process is exiting, according to the kernel.
 
 #ifndef VG_DYING_H
 #define VG_DYING_H

@@ -184,9 +184,9 @@ static bool vg_much_finer(uint64_t error, uint64_t than)
 	return error * vg_fineness < than;
 }
 
-// vg_begins_anew reports whether an observation replaces the estimate. The first observation does,
-// and so does a much finer observation that agrees with the estimate. A much coarser observation
-// does if it shows that the work has become shorter.
+// vg_begins_anew reports whether an observation replaces the estimate. The first observation
+// replaces it, and so does a much finer observation that agrees with the estimate. A much coarser
+// observation replaces it if the work has become shorter.
 static bool vg_begins_anew(const struct vg_class *class, uint64_t ns, uint64_t error)
 {
 	if (!class->measured)

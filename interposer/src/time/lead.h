@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A lead: a little work of our own before the event with which a sample begins.
+// A lead is a little work of our own before the event with which a sample begins.
 //
 // On an idle stream the GPU reaches that event at once, but the program's work only after the
 // launch. The launch lies between the event and the work, and is measured as if it were work: 8 %

@@ -25,7 +25,8 @@ void vg_unmeasured_begin(struct vg_unmeasured *unmeasured, const struct vg_pages
 void vg_unmeasured_end(struct vg_unmeasured *unmeasured, const struct vg_pages *pages, uint32_t device);
 
 // vg_unmeasured_lose returns the charge, in ns, for work that was launched at `since` and will not
-// be measured: all time until now, less what it was `charged`. Pieces side by side share that time.
+// be measured: all time until now, less the time already `charged`. Pieces side by side share that
+// time.
 int64_t vg_unmeasured_lose(struct vg_unmeasured *unmeasured, uint64_t since, int64_t charged, uint64_t now);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A watch over a thread that waits for the GPU. While the awaited work may be longer than a slice,
-// the thread sends probes (probe.h).
+// This header covers the watch over a thread that waits for the GPU. While the awaited work may be
+// longer than a slice, the thread sends probes (probe.h).
 
 #ifndef VG_WATCH_H
 #define VG_WATCH_H

@@ -36,8 +36,8 @@ type Completion struct {
 type Program struct{ Name, Package string }
 
 // KubernetesVersion is the version that the Kubernetes components report. The tools module must
-// require the same version, which a test checks. The kubelet's version decides what the API server
-// and kubectl accept of it, so the build must be stamped.
+// require the same version, which a test checks. The API server and kubectl accept the kubelet
+// according to its version, so the build must be stamped.
 const KubernetesVersion = "v1.37.1"
 
 const k8sVersionPackage = "k8s.io/component-base/version"

@@ -282,7 +282,7 @@ func (h *host) admitted(missing string) error {
 	return errors.New("the manifest has no agent")
 }
 
-// advertised checks what the patcher does with an agent's report.
+// advertised checks that the patcher advertises an agent's report.
 func (h *host) advertised(missing string) error {
 	w := &world{t: h.t, node: h.node, report: h.at("run/" + nodereport.FileName), admin: clientOf(h.t, plane.admin)}
 	w.register()

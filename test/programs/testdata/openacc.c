@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program for OpenACC: gcc's runtime translates it into requests to a GPU.
-// The program checks what a GPU that computes nothing can show: the copied
+// This program uses OpenACC: gcc's runtime translates it into requests to a
+// GPU. The program checks what a GPU that computes nothing can show: the copied
 // data, their order, the granted and the refused memory. The program prints one
 // line of JSON.
 //

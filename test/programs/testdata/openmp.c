@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program for OpenMP's target constructs: gcc's runtime translates them into
-// requests to a GPU. The program checks what a GPU that computes nothing can
-// show: the copied data, the granted and the refused memory. The program prints
-// one line of JSON.
+// This program uses OpenMP's target constructs: gcc's runtime translates them
+// into requests to a GPU. The program checks what a GPU that computes nothing
+// can show: the copied data, the granted and the refused memory. The program
+// prints one line of JSON.
 //
 //	openmp map|fill
 #include <omp.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that uses all GPUs at once by OpenMP's target constructs: chains of tasks without waits
+// This program uses all GPUs at once by OpenMP's target constructs: chains of tasks without waits
 // between them, several threads of the host, and OpenMP's functions for memory. The program checks
 // what a GPU that computes nothing can show, namely the copied data. The program prints one line of
 // JSON.
