@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * These functions parse text values of configurations, profiles and options. They return false if
- * the text is not a value.
+ * These functions parse text values of configurations, profiles and options. Each function returns
+ * false if the text is not a value.
  */
 #ifndef GPUSIM_VALUE_H
 #define GPUSIM_VALUE_H

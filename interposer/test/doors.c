@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // doors DOOR [PATH] reaches the driver in one of the ways of a dynamic program, and checks that the
-// limit applies: of 1 GiB, a context of 512 MiB leaves room for 448 MiB, but not for 128 MiB more.
+// limit applies. Of 1 GiB, a context of 512 MiB leaves room for 448 MiB, but not for 128 MiB more.
 // Run by doors_test.sh.
 
 #define _GNU_SOURCE

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster starts real Kubernetes clusters on one machine, without a container engine: etcd,
-// the control plane, kubelet, containerd with NRI and NVIDIA's runtime on one node, and kubelet and
-// containerd on any number of others. Each node lives in separate namespaces below one supervisor.
-// Therefore several clusters run side by side, and no part of a cluster remains when it is taken
-// down.
+// Package cluster starts real Kubernetes clusters on one machine, without a container engine. One
+// node has etcd, the control plane, kubelet, and containerd with NRI and NVIDIA's runtime. Any
+// number of other nodes have kubelet and containerd. Each node lives in separate namespaces below
+// one supervisor. Therefore several clusters run side by side, and no part of a cluster remains
+// when it is taken down.
 package cluster
 
 import (

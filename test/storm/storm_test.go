@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storm tests a group's memory limit with all concurrent actions of processes: many
+// Package storm tests a group's memory limit with all concurrent actions of processes. Many
 // processes of many threads acquire and free memory of simulated GPUs in every way, fork, end, and
 // are killed at any moment. The simulated driver's own account, which knows no limits, provides the
 // reference values.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// evade keeps the GPU busy in ways by which a program may hope to exceed its limit: work spread
-// over streams, contexts, threads or processes, with high priority, or on short-lived streams,
-// contexts or processes.
+// evade keeps the GPU busy in ways by which a program may hope to exceed its limit. The work is
+// spread over streams, contexts, threads or processes, has high priority, or runs on short-lived
+// streams, contexts or processes.
 
 #define _GNU_SOURCE
 #include <pthread.h>
