@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This header covers the driver's ABI. The handles point to the simulator's own structures: a
+ * This header covers the driver's ABI. The handles point to the simulator's own structures. A
  * library is a module and a kernel is a function, regardless of the calls by which a program got
  * them.
  */

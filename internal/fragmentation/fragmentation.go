@@ -119,7 +119,7 @@ func (r *room) add(parts, n int64) {
 }
 
 // podsOf returns the number of pods of a shape that fit in the GPUs' room r and the host's
-// resources, as a fraction: the host's rest is worth something for larger hosts, too. Where no
+// resources, as a fraction. The host's rest is worth something for larger hosts, too. Where no
 // whole pod fits there is no room.
 func (n *Node) podsOf(s *Shape, r room, cpu, memory int64) float64 {
 	if r.gpus < int64(s.GPUs) || cpu < s.CPU || memory < s.Memory || !s.allows(n.Model) {

@@ -10,10 +10,10 @@ import (
 )
 
 // maxMessageBytes bounds the NRI messages about all pods and containers of a node. A runtime has 2 s to
-// send them to a plugin that registers, and drops the plugin if they take longer: a runtime
-// that restarts would run without the guard. The runtime encodes all of them up to three times
-// (nri v0.12.5, pkg/adaptation/plugin.go, synchronize), which takes 0.5 s for 32 MiB on a
-// machine of two slow processors, and 3 s if five other processes keep those busy.
+// send them to a plugin that registers, and drops the plugin if they take longer. A runtime that
+// restarts would run without the guard. The runtime encodes all of them up to three times (nri
+// v0.12.5, pkg/adaptation/plugin.go, synchronize), which takes 0.5 s for 32 MiB on a machine of two
+// slow processors, and 3 s if five other processes keep those busy.
 const maxMessageBytes = 32 << 20
 
 // messages counts the sizes of the NRI messages about the pods and containers that a runtime has.

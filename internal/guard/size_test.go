@@ -67,7 +67,7 @@ func TestTheGuardIsToldOfAllContainers(t *testing.T) {
 	}
 }
 
-// wait raises the runtimes' time limit for plugins from 2 s to 30 s: to encode megabytes takes the
+// wait raises the runtimes' time limit for plugins from 2 s to 30 s. To encode megabytes takes the
 // runtime itself more than 2 s on a busy machine. The calling test must not run in parallel.
 func wait(t *testing.T) {
 	t.Helper()

@@ -198,8 +198,8 @@ static void test_bucket_refills_in_steps(void)
 	CHECK_EQUAL(device.bucket_filled_ns, start + 5000);
 }
 
-// The time of the last refill may be later than now, from another thread, but by at most a second:
-// a forged later time must not stop refills.
+// The time of the last refill may be later than now, from another thread, but by at most a second.
+// A forged later time must not stop refills.
 static void test_bucket_refilled_later(void)
 {
 	const uint64_t now = start, second = 1000 * ms;

@@ -153,7 +153,7 @@ static struct flock whole(short type)
 }
 
 // undo_slowly runs a thread whose end takes milliseconds, after it has left the address space and
-// before it drops the descriptors: the kernel needs this time to undo its semaphores.
+// before it drops the descriptors. The kernel needs this time to undo its semaphores.
 static void *undo_slowly(void *argument)
 {
 	struct sembuf up = {.sem_op = 1, .sem_flg = SEM_UNDO};

@@ -240,7 +240,7 @@ func longTexts(d *draft, r *rand.Rand) {
 	d.pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 }
 
-// around uses a GPU without the library, but no more of it than the pod requests: the agent detects
+// around uses a GPU without the library, but no more of it than the pod requests. The agent detects
 // a bypass of the library, and does not limit it.
 func around(d *draft, r *rand.Rand) {
 	commands := []string{

@@ -186,9 +186,9 @@ func (w *world) isHostile(subject string) bool {
 	return one != nil && one.hostile
 }
 
-// blind reports whether a container asks for GPUs and has none: it was bound to the node while the
-// agent was away, and its image names no GPU. Such a container fails, and affects no other
-// container.
+// blind reports whether a container asks for GPUs and has none. Such a container's pod was bound to
+// the node while the agent was away, and its image names no GPU. Such a container fails, and
+// affects no other container.
 func (p *process) blind() bool { return p.gpus > 0 && len(p.promised) == 0 }
 
 // shownGPUs returns the simulated GPUs of a container, by index.

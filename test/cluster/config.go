@@ -99,7 +99,8 @@ func cniConfig(pods string) string {
 }
 
 // kubeletConfiguration keeps the kubelet's defaults except where an ordinary machine needs other
-// values: its disk may be nearly full, it may swap, and its cgroups may be of version 1.
+// values. The machine's disk may be nearly full, the machine may swap, and its cgroups may be of
+// version 1.
 func kubeletConfiguration() string {
 	return `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration

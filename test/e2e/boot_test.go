@@ -91,7 +91,7 @@ func emptyDir(t *testing.T, dir string) {
 	}
 }
 
-// TestClosedAtBootWithTheAgentLate boots a node whose agent starts late: kubelet starts the earlier
+// TestClosedAtBootWithTheAgentLate boots a node whose agent starts late. Kubelet starts the earlier
 // pods as soon as the runtime is up, the agent may start last, and new pods are bound meanwhile.
 func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	guarded(t)

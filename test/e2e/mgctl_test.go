@@ -118,7 +118,7 @@ func seconds(moments []moment, since time.Duration) (low, high float64) {
 	return low, high
 }
 
-// answerAge is the greatest age of an answer: the driver reports completed periods of 100 ms, and
+// answerAge is the greatest age of an answer. The driver reports completed periods of 100 ms, and
 // the agent reuses its last query for a quarter of a second.
 const answerAge = 400 * time.Millisecond
 

@@ -15,8 +15,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestTopOnATerminal checks kubectl vgpu top on a terminal: it lists the running containers,
-// follows keys, the terminal's size and changes, and always restores the terminal when it ends.
+// TestTopOnATerminal checks kubectl vgpu top on a terminal. The command lists the running
+// containers, follows keys, the terminal's size and changes, and always restores the terminal when
+// it ends.
 func TestTopOnATerminal(t *testing.T) {
 	waitRegistered(t)
 	create(t, testbed.Pod("large", filler("main", testbed.Limits{testbed.Memory: 2048})))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file measures the GPU's time slices, from a row of short kernels with an event after each:
-// where another process had the GPU, two events are far apart.
+// This file measures the GPU's time slices, from a row of short kernels with an event after each.
+// Where another process had the GPU, two events are far apart.
 
 #include "card.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the CUDA driver as a program reaches it at run time: dlopen opens it, and
+// This header covers the CUDA driver as a program reaches it at run time. dlopen opens it, and
 // cuGetProcAddress returns each function, as for CUDA's runtime library, or dlsym, as for other
 // frameworks.
 

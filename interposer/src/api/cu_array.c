@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file handles arrays and mipmapped arrays. The true size of an array is known before it takes
-// memory: the driver reports the size of an equal array with deferred mapping, which takes none.
+// memory. The driver reports the size of an equal array with deferred mapping, which takes none.
 
 #include "base/number.h"
 #include "driver/handle.h"

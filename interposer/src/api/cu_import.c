@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file handles memory that is imported from another process, by an IPC handle or from its
-// pool, or from another API. Imported memory is charged like new memory as long as it is open here:
-// its exporter may free it or die, and may belong to another container. Because the memory already
-// exists, the import is opened first, and closed again if there is no room.
+// pool, or from another API. Imported memory is charged like new memory as long as it is open here.
+// The exporter may free the memory or die, and may belong to another container. Because the memory
+// already exists, the import is opened first, and closed again if there is no room.
 
 #include "base/number.h"
 #include "driver/capture.h"

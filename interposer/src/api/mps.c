@@ -19,7 +19,7 @@ enum {
 	vg_attribute_multiprocessors = 16,
 	vg_ppm_per_percent = 10000,
 	// The driver assigns multiprocessors in groups, on some GPUs of this size, and its rounding
-	// is not documented: 50 % of 132 were 68 on an H200.
+	// is not documented. 50 % of 132 were 68 on an H200.
 	vg_group = 8,
 };
 

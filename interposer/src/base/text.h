@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares functions for strings in buffers, without the C library's functions: snprintf is slow at a
-// process's start, and its table of characters is one more page to read.
+// This header declares functions for strings in buffers, without the C library's functions.
+// snprintf is slow at a process's start, and its table of characters is one more page to read.
 
 #ifndef VG_TEXT_H
 #define VG_TEXT_H

@@ -184,9 +184,8 @@ static int vg_search_object(struct dl_phdr_info *info, size_t size, void *contex
 
 int vg_loader_get(struct vg_loader *loader)
 {
-	// The result is kept if the C library has both functions, as since glibc 2.34 and in musl:
-	// that library is never unloaded, while libdl.so.2 can be. Two threads find the same
-	// functions.
+	// The result is kept if the C library has both functions, as since glibc 2.34 and in musl. The
+	// C library is never unloaded, while libdl.so.2 can be. Two threads find the same functions.
 	static _Atomic(void *) kept_open;
 	static _Atomic(void *) kept_symbol;
 	static _Atomic(void *) kept_info;

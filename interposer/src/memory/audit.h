@@ -25,7 +25,7 @@ void vg_audit(struct vg_state *state, uint64_t bytes);
 bool vg_audit_refusal(struct vg_state *state);
 
 // vg_audit_last queries the agent before the last context on a GPU may end, if exported memory
-// stays charged there: a process without a context cannot be measured.
+// stays charged there. A process without a context cannot be measured.
 void vg_audit_last(struct vg_state *state);
 
 // vg_audit_doubt queries the agent if a charge by estimate was made or ended since the last answer.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The driver allocates device memory in granules of 2 MiB of the address space: a piece of 3 MiB
+// The driver allocates device memory in granules of 2 MiB of the address space. A piece of 3 MiB
 // takes two, while thousands of small pieces share one. The charge is therefore counted in
 // granules. A granule that several pieces touch has a reference count on each GPU. A range of
 // addresses may have memory of several GPUs, at once or in turn. On a driver with smaller granules

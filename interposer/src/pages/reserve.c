@@ -21,7 +21,7 @@
 // No false refusal. A sum that is too large only because others are pending refuses nothing. When
 // the pending driver calls return, their bytes become used, or some are released, as for a context
 // that was estimated too large. The slow path waits for these calls. If two processes wait for each
-// other, their slots decide: the process with the higher slot subtracts its bytes and retries, the
+// other, their slots decide. The process with the higher slot subtracts its bytes and retries, the
 // process with the lower slot keeps its bytes and re-checks. Waiting threads of a process queue at
 // a mutex. Therefore a refusal is correct: the *used* bytes leave no room after the slots of dead
 // processes have been emptied. The slow path waits for a process that is dying. If no sum changes

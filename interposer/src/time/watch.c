@@ -118,7 +118,7 @@ void vg_watch_polled(void)
 }
 
 // vg_watch waits for an object, and reports whether that delayed the caller's own call of the
-// driver. If streams may be captured, vg_watch returns at once: a capture forbids many of the calls
+// driver. If streams may be captured, vg_watch returns at once. A capture forbids many of the calls
 // made here, while the program's own call is the program's responsibility.
 static bool vg_watch(const struct vg_watched *watched)
 {

@@ -73,7 +73,7 @@ func asking(k int, memory int64, command ...string) corev1.Container {
 }
 
 // harmless returns the pod without its requests of our resources. The pod's containers request the
-// same amount of another resource: for each container that kubelet starts or tries to start,
+// same amount of another resource. For each container that kubelet starts or tries to start,
 // kubelet writes down the resources of all containers of the node.
 func harmless(pod *corev1.Pod) *corev1.Pod {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

@@ -100,7 +100,7 @@ func (w *watch) note(node *corev1.Node) {
 	w.last = offered.Value()
 }
 
-// stop ends the watch, and checks that the Node offered the same amount all the time: the capacity
+// stop ends the watch, and checks that the Node offered the same amount all the time. The capacity
 // was not withdrawn, and no lost ledger increased it.
 func (w *watch) stop() {
 	w.Helper()
