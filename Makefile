@@ -121,10 +121,10 @@ fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
 mutate: build ## see how many small changes of the code the unit tests notice, as every night; ARGS="--packages=pkg/hook --all"
 	$(GO) run ./tools/mutate $(ARGS)
 
-# Duration of chaos in minutes, and number of concurrent nodes.
+# These set the duration of chaos in minutes, and the number of concurrent nodes.
 MINUTES ?= 3
 NODES   ?= 3
-# Number of tenants that attack the node in chaos.
+# HOSTILE sets the number of tenants that attack the node in chaos.
 HOSTILE ?= 2
 
 .PHONY: e2e

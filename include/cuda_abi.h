@@ -422,7 +422,7 @@ typedef struct {
 	unsigned WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D_v1;
 
-// One side of a copy in a batch.
+// The structure is one side of a copy in a batch.
 typedef struct {
 	int type;
 	union {

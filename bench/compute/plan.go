@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The workloads of points.
+// These are the workloads of points.
 const (
 	single  = "single"  // a single container
 	pair    = "pair"    // two containers that saturate the GPU
@@ -169,7 +169,7 @@ func groups(workload string, kernels [][]float64, limits [][]int, lends bool) []
 	return steps
 }
 
-// The point of latency: a kernel of 1 ms every 20 ms, as in a server.
+// The point of latency runs a kernel of 1 ms every 20 ms, as in a server.
 const (
 	periodicKernelUS = 1000
 	// The period is slightly more than 20 ms, a multiple of time slices. With exactly

@@ -13,8 +13,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/chart"
 )
 
-// The chart of the policies: one container always saturates the GPU, another
-// for a while.
+// The chart of the policies shows one container that always saturates the GPU, and another that
+// saturates the GPU for a while.
 const (
 	policyAlone  = 2 * time.Second // before and after
 	policyBeside = 2 * time.Second

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The processors of a virtual machine sometimes stall for milliseconds, and every
-// program with them. No limiter can compensate a container for that loss.
+// The processors of a virtual machine, and every program with them, sometimes stall for
+// milliseconds. No limiter can compensate a container for that loss.
 const (
 	stallPeriod   = time.Millisecond // between two readings of the clock on a processor
 	stallLeast    = time.Millisecond // a greater delay is a stall

@@ -15,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
 )
 
-// Paths in the image. The agent's install command copies lib and vgpuctl from
-// root to the host.
+// These are paths in the image. The agent's install command copies lib and vgpuctl from root to the
+// host.
 const (
 	root = "/usr/local/nri-vgpu"
 	docs = "/usr/share/doc/nri-vgpu"

@@ -13,7 +13,7 @@
 
 #include "driver.h"
 
-/* The library's exported functions by index, in the order of strcmp. */
+/* gs_call_names holds the library's exported functions by index, in the order of strcmp. */
 extern const char *const gs_call_names[];
 extern const size_t gs_call_count;
 

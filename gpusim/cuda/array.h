@@ -4,7 +4,7 @@
 
 #include "sim.h"
 
-/* An array, a level of a mipmapped array, or a mipmapped array itself. */
+/* sim_array is an array, a level of a mipmapped array, or a mipmapped array itself. */
 struct sim_array {
 	uint32_t magic;
 	bool mipmapped;

@@ -12,7 +12,7 @@
 
 enum { TYPE_HOST = 1, TYPE_DEVICE = 2, TYPE_ARRAY = 3, TYPE_UNIFIED = 4 };
 
-/* One side of a copy, from any kind of parameter. */
+/* side is one side of a copy, from any kind of parameter. */
 struct side {
 	bool on_device;
 	unsigned char *content; /* address of the first byte, NULL: no content is stored */

@@ -126,8 +126,7 @@ CU_API CUresult cuDeviceGetByPCIBusId(CUdevice *out, const char *text)
 /* ---- attributes ---- */
 
 /*
- * The attributes of a Hopper data-centre card. The other values come from the
- * GPU.
+ * These are the attributes of a Hopper data-centre card. The other values come from the GPU.
  */
 static const struct {
 	int attribute, value;

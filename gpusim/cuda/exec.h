@@ -4,7 +4,7 @@
 
 #include "graph.h"
 
-/* One step of an executable graph. Child graphs are flattened. */
+/* step is one step of an executable graph. Child graphs are flattened. */
 struct step {
 	struct sim_node *source; /* handle that a program uses for the step */
 	struct sim_node *node;   /* node of the executable graph's copy */

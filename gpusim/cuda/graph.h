@@ -4,7 +4,7 @@
 
 #include "sim.h"
 
-/* A kernel node's launch, with its own copy of the parameters' values. */
+/* kernel_node is a kernel node's launch, with its own copy of the parameters' values. */
 struct kernel_node {
 	CUDA_KERNEL_NODE_PARAMS params;
 	unsigned char *values;

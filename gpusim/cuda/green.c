@@ -15,7 +15,7 @@ struct sim_green {
 	CUdevResource resource;
 };
 
-/* The resource descriptor that cuDevResourceGenerateDesc() creates. */
+/* description is the resource descriptor that cuDevResourceGenerateDesc() creates. */
 struct description {
 	uint32_t magic;
 	CUdevResource resource;

@@ -7,8 +7,8 @@
 #define SIM_LOG_SIZE 256
 
 /*
- * The outputs that a program requests of a compilation. Sizes and times are
- * written to the array of values, which the program owns.
+ * sim_jit holds the outputs that a program requests of a compilation. Sizes and times are written
+ * to the array of values, which the program owns.
  */
 struct sim_jit {
 	void **wall;         /* a float, milliseconds */

@@ -25,7 +25,7 @@ CU_PTSZ(cuMemcpyWithAttributesAsync,
 
 enum { OPERAND_POINTER = 1, OPERAND_ARRAY = 2, TYPE_ARRAY = 3, TYPE_UNIFIED = 4 };
 
-/* One side of a copy: rows and layers in elements. */
+/* operand is one side of a copy: rows and layers in elements. */
 struct operand {
 	int type;
 	union {

@@ -4,7 +4,7 @@
 
 #include "sim.h"
 
-/* A module or, without a context, a library. */
+/* sim_module is a module or, without a context, a library. */
 struct sim_module {
 	struct sim_module *next;
 	uint32_t magic;

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* An exported entry point and the CUDA version that added it. */
+/* driver_name is an exported entry point and the CUDA version that added it. */
 struct driver_name {
 	const char *name;
 	void (*function)(void);

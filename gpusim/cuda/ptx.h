@@ -23,14 +23,14 @@ struct ptx_entry {
 	bool meets; /* …and then until the kernel that it meets has finished too */
 };
 
-/* An initial value: a variable's address plus an addend. */
+/* ptx_address is an initial value: a variable's address plus an addend. */
 struct ptx_address {
 	uint64_t offset; /* in the initial content */
 	char *name;
 	int64_t addend;
 };
 
-/* The initial content of a variable. Bytes beyond it are zero. */
+/* ptx_data is the initial content of a variable. Bytes beyond it are zero. */
 struct ptx_data {
 	unsigned char *bytes;
 	uint64_t size;
@@ -47,7 +47,7 @@ struct ptx_global {
 
 enum ptx_linkage { PTX_LOCAL, PTX_VISIBLE, PTX_WEAK, PTX_EXTERN };
 
-/* A name that other texts may use or define. */
+/* ptx_symbol is a name that other texts may use or define. */
 struct ptx_symbol {
 	char *name;
 	enum ptx_linkage linkage;
@@ -56,7 +56,7 @@ struct ptx_symbol {
 	unsigned unit; /* index of the symbol's text */
 };
 
-/* One text, or several linked texts, one behind the other. */
+/* ptx is one text, or several linked texts, one behind the other. */
 struct ptx {
 	struct ptx_entry *entries;
 	size_t entry_count;
@@ -72,7 +72,7 @@ struct ptx {
 CUresult ptx_parse(const char *text, struct ptx *ptx);
 void ptx_free(struct ptx *ptx);
 
-/* Returns the size of a type such as .u64 or .b8 in bytes, and 0 for other words. */
+/* ptx_type_size returns the size of a type such as .u64 or .b8 in bytes, and 0 for other words. */
 struct text;
 uint32_t ptx_type_size(struct text word);
 

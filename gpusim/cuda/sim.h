@@ -110,9 +110,9 @@ CUresult sim_mps_admit(const struct sim_device *device);
 #define THREADS_PER_SM 2048
 
 /*
- * A hardware queue, which takes the work of several streams in order. The first item blocks the
- * work behind it: a kernel until it is issued, an event until it is reached. A kernel is issued
- * when its dependencies are done.
+ * sim_connection is a hardware queue, which takes the work of several streams in order. The first
+ * item blocks the work behind it: a kernel until it is issued, an event until it is reached. A
+ * kernel is issued when its dependencies are done.
  */
 struct sim_connection {
 	struct gs_ref issued; /* ends when all queued work has been issued */
@@ -336,7 +336,7 @@ struct sim_function {
 	unsigned max_dynamic_shared;
 };
 
-/* The properties of a launch that the timeline needs. */
+/* sim_launch holds the properties of a launch that the timeline needs. */
 struct sim_launch {
 	uint64_t duration_ns;
 	uint32_t demand_ppm;

@@ -18,7 +18,7 @@
 #define TEXTURE_FLAGS 0x73u /* CU_TRSF_… flags that cuTexObjectCreate documents */
 #define VIEW_FORMATS 0x23
 
-/* An object. The object's handle is its address. */
+/* sim_texture is an object. The object's handle is its address. */
 struct sim_texture {
 	struct sim_texture *next;
 	bool surface;

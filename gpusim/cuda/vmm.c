@@ -11,7 +11,7 @@
 
 #define MEMORY_MAGIC 0x564d4d48U
 
-/* An exported file descriptor and its watch. */
+/* export is an exported file descriptor and its watch. */
 struct export {
 	struct export *next;
 	int watch;

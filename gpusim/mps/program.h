@@ -14,7 +14,7 @@
 #define MAX_CLIENTS 1024 /* connections; GPUs can serve fewer */
 #define TEXT_SIZE 8192
 
-/* The orders of the daemon to a server. */
+/* order_kind holds the orders of the daemon to a server. */
 enum order_kind { ORDER_CLIENT, ORDER_LIST, ORDER_PART, ORDER_LIMIT, ORDER_QUIT };
 
 struct order {

@@ -81,7 +81,7 @@ static void list_process(struct listing *listing, pid_t pid, uint64_t bytes)
 		};
 }
 
-/* The kind of processes that a call lists. A process may have several kinds of use. */
+/* wanted is the kind of processes that a call lists. A process may have several kinds of use. */
 enum wanted { WANT_COMPUTE, WANT_MPS, WANT_GRAPHICS };
 
 static bool is_wanted(const struct gs_proc *proc, uint32_t gpu, enum wanted wanted)

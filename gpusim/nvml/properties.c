@@ -36,7 +36,7 @@ enum {
 		return NVML_SUCCESS;                                    \
 	}
 
-/* Does the same for a value derived from the device's entry `gpu`. */
+/* CONFIGURED_GETTER does the same for a value derived from the device's entry `gpu`. */
 #define CONFIGURED_GETTER(name, type, value)                            \
 	NVML_FUNCTION(name, nvmlDevice_t device, type *out)             \
 	{                                                               \
@@ -52,7 +52,7 @@ enum {
 		return NVML_SUCCESS;                                    \
 	}
 
-/* Does the same for a pair of values. */
+/* PAIR_GETTER does the same for a pair of values. */
 #define PAIR_GETTER(name, first, second)                                \
 	NVML_FUNCTION(name, nvmlDevice_t device, unsigned *one, unsigned *two) \
 	{                                                               \
@@ -67,7 +67,7 @@ enum {
 		return NVML_SUCCESS;                                    \
 	}
 
-/* Does the same for a text. */
+/* TEXT_GETTER does the same for a text. */
 #define TEXT_GETTER(name, value)                                        \
 	NVML_FUNCTION(name, nvmlDevice_t device, char *out, unsigned length) \
 	{                                                               \
@@ -218,7 +218,7 @@ PAIR_GETTER(nvmlDeviceGetPowerManagementLimitConstraints, POWER_LIMIT_MIN_MW, PO
 CONSTANT_GETTER(nvmlDeviceGetCurrentClocksEventReasons, nvml_u64, 0)
 CONSTANT_GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, nvml_u64, 0)
 
-/* Interpolates between idle and full power by the GPU's busy time. */
+/* The value lies between idle and full power by the GPU's busy time. */
 NVML_FUNCTION(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned *milliwatts)
 {
 	nvmlReturn_t result = nv_enter_device(device);

@@ -41,8 +41,8 @@ unsigned nv_busy_percent(const struct gs_gpu *gpu)
 }
 
 /*
- * The difference between the time of day and CLOCK_MONOTONIC, in µs, computed once, so that a
- * window has the same time in every call.
+ * day_offset_us is the difference between the time of day and CLOCK_MONOTONIC, in µs, computed
+ * once, so that a window has the same time in every call.
  */
 static uint64_t day_offset_us;
 
@@ -144,7 +144,8 @@ NVML_FUNCTION(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned type, nvml_u64
 
 /* ---- samples of processes ---- */
 
-/* One process's utilisation in one window, in percent. The two calls below list this value. */
+/* doing holds one process's utilisation in one window, in percent. The two calls below list this
+ * value. */
 struct doing {
 	pid_t pid;
 	uint64_t time_us;

@@ -2,7 +2,7 @@
 
 package oracle
 
-// The layout of the state file. gpusim/src/state.h declares it; TestLayout
+// These constants are the layout of the state file. gpusim/src/state.h declares it; TestLayout
 // compiles that declaration and compares.
 const (
 	stateMagic   = 0x314d495355504721

@@ -23,14 +23,14 @@ enum gs_nvml_regime {
 	GS_NVML_NOT_AVAILABLE = 4, /* no bytes for any caller: all ones */
 };
 
-/* The moment from which calls are refused while a process exits. */
+/* gs_exit is the moment from which calls are refused while a process exits. */
 enum gs_exit {
 	GS_EXIT_NEVER = 0,      /* calls are answered to the end */
 	GS_EXIT_HANDLER = 1,    /* from the exit handler that cuInit registers */
 	GS_EXIT_DESTRUCTOR = 2, /* from the library's destructor */
 };
 
-/* The time for which a call of this name keeps its thread busy. */
+/* gs_cost is the time for which a call of this name keeps its thread busy. */
 struct gs_cost {
 	char call[GS_CALL_SIZE];
 	uint64_t ns;

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define WAITERS UINT32_C(0x80000000)
-/* Marks a lock as taken by the new holder of a dead process's identity. */
+/* INHERITED marks a lock as taken by the new holder of a dead process's identity. */
 #define INHERITED UINT32_C(0x40000000)
 #define HOLDER(word) (((word) & ~(WAITERS | INHERITED)) - 1)
 #define SPINS 200

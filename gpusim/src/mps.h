@@ -15,13 +15,14 @@
 #define GS_MPS_CONTROL "control"               /* where clients connect */
 #define GS_MPS_PRIVILEGED "control_privileged" /* where commands arrive */
 
-/* A client's first message to the control daemon. */
+/* gs_mps_hello is a client's first message to the control daemon. */
 struct gs_mps_hello {
 	uint32_t magic;
 	uint32_t reserved;
 };
 
-/* The server's answer. Afterwards, the end of the connection shows that a peer is gone. */
+/* gs_mps_welcome is the server's answer. Afterwards, the end of the connection shows that a peer is
+ * gone. */
 struct gs_mps_welcome {
 	uint32_t magic;
 	uint32_t error;    /* a CUresult */

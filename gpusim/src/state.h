@@ -35,7 +35,8 @@
 #define GS_PROC_SAMPLES 16u
 #define GS_NVML_USERS 2048u /* live and ended; more than the GS_MAX_OBSERVERS that can live */
 #define GS_SAMPLE_NS UINT64_C(100000000) /* one utilisation sample covers 100 ms */
-/* The period of a process's sample on a sampled GPU. nvml.h: 1/6 s to 1 s, by product. */
+/* GS_PERIOD_NS is the period of a process's sample on a sampled GPU. nvml.h: 1/6 s to 1 s, by
+ * product. */
 #define GS_PERIOD_NS UINT64_C(166666667)
 #define GS_NONE UINT16_MAX               /* no item */
 #define GS_NO_PROC UINT32_MAX
@@ -43,10 +44,10 @@
 #define GS_DEMAND_ALL 1000000u /* a kernel that fills the whole GPU, in ppm */
 /* Identity i locks the byte GS_LOCK_BASE + i of the state file. */
 #define GS_LOCK_BASE INT64_C(0x4000000000)
-/* The byte of NVML's own lock (struct gs_driver, nvml_lock). */
+/* GS_NVML_LOCK is the byte of NVML's own lock (struct gs_driver, nvml_lock). */
 #define GS_NVML_LOCK (GS_LOCK_BASE + GS_MAX_IDS)
 
-/* Nanoseconds of GPU time in one window of GS_SAMPLE_NS (or GS_PERIOD_NS). */
+/* gs_sample holds the nanoseconds of GPU time in one window of GS_SAMPLE_NS (or GS_PERIOD_NS). */
 struct gs_sample {
 	uint64_t window; /* CLOCK_MONOTONIC / its length; the slot is window % ring size */
 	uint64_t busy_ns;
@@ -61,7 +62,7 @@ enum gs_item_kind {
 	GS_ITEM_HOST = 3,    /* done when its process reports its end (host functions) */
 };
 
-/* A piece of queued work, which waits for its dependencies and then runs. */
+/* gs_item is a piece of queued work, which waits for its dependencies and then runs. */
 struct gs_item {
 	uint64_t seq; /* unique in the process, never 0 once used */
 	uint32_t state;
@@ -91,10 +92,10 @@ struct gs_item {
 	uint64_t met; /* 1: both kernels have finished */
 };
 
-/* The role of a process in the Multi-Process Service. */
+/* gs_mps is the role of a process in the Multi-Process Service. */
 enum gs_mps { GS_MPS_NONE = 0, GS_MPS_CLIENT = 1, GS_MPS_SERVER = 2 };
 
-/* A process's holdings and history on one GPU. */
+/* gs_proc_gpu is a process's holdings and history on one GPU. */
 struct gs_proc_gpu {
 	uint64_t bytes; /* physical, contexts included */
 	uint64_t peak_bytes;
@@ -134,7 +135,7 @@ struct gs_proc {
 	struct gs_proc_gpu gpu[GS_MAX_GPUS];
 };
 
-/* Injected faults of one GPU, obeyed by NVML and by launches. */
+/* gs_faults holds the injected faults of one GPU, obeyed by NVML and by launches. */
 struct gs_faults {
 	uint32_t lost;            /* the GPU has fallen off the bus */
 	uint32_t nvml_error;      /* NVML calls on this GPU return this code, 0: none */
@@ -145,7 +146,7 @@ struct gs_faults {
 };
 
 struct gs_gpu {
-	/* Configuration, fixed at creation. */
+	/* The configuration is fixed at creation. */
 	uint8_t uuid[16];
 	char name[96];
 	char pci_bus_id[32]; /* "0000:3b:00.0" */
@@ -196,7 +197,7 @@ struct gs_gpu {
 	struct gs_sample samples[GS_GPU_SAMPLES];
 };
 
-/* An XID in the kernel log. */
+/* gs_xid is an XID in the kernel log. */
 struct gs_xid {
 	uint64_t seq; /* 1, 2, …; entry i of the ring holds seq ≡ i mod GS_XID_RING */
 	uint64_t time_ns;
@@ -209,7 +210,7 @@ struct gs_history_gpu {
 	uint64_t gpu_time_ns;
 };
 
-/* An ended process. */
+/* gs_history is an ended process. */
 struct gs_history {
 	uint64_t seq; /* 1, 2, …, as for XIDs */
 	uint64_t start_ns;
@@ -224,7 +225,7 @@ struct gs_history {
 	struct gs_history_gpu gpu[GS_MAX_GPUS];
 };
 
-/* The holder of an identity byte. F_GETLK does not report a process's own locks. */
+/* gs_identity is the holder of an identity byte. F_GETLK does not report a process's own locks. */
 struct gs_identity {
 	uint64_t exec_id; /* random per execve, from the auxiliary vector */
 	int32_t self_pid;
@@ -232,8 +233,8 @@ struct gs_identity {
 };
 
 /*
- * A process that has initialised NVML. exec_id, pid_namespace and self_pid together identify the
- * process, also in the table of CUDA's processes.
+ * gs_nvml_user is a process that has initialised NVML. exec_id, pid_namespace and self_pid together
+ * identify the process, also in the table of CUDA's processes.
  */
 struct gs_nvml_user {
 	uint64_t exec_id;
@@ -317,7 +318,7 @@ struct gs_handle {
 	pthread_mutex_t mutex; /* serialises the threads of this process */
 };
 
-/* One GPU's fixed values for gs_create(). */
+/* gs_gpu_config holds one GPU's fixed values for gs_create(). */
 struct gs_gpu_config {
 	uint8_t uuid[16];
 	char name[96];
@@ -338,7 +339,7 @@ struct gs_gpu_config {
 /* gs_gpu_defaults fills in the defaults of the GPU with this index. */
 void gs_gpu_defaults(struct gs_gpu_config *config, uint32_t index);
 
-/* The configuration of a machine. */
+/* gs_machine is the configuration of a machine. */
 struct gs_machine {
 	struct gs_driver driver;
 	uint64_t cuda_version;         /* 13000 */

@@ -18,8 +18,7 @@
 #include "state.h"
 
 /*
- * One item of the calling process. seq distinguishes it from later uses of its
- * slot.
+ * gs_ref is one item of the calling process. seq distinguishes it from later uses of its slot.
  */
 struct gs_ref {
 	uint64_t seq; /* 0: no item, which counts as done */

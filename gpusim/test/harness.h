@@ -16,7 +16,7 @@
 #define MS UINT64_C(1000000)
 
 /*
- * A kernel that spins for the time in its first parameter, and an empty kernel.
+ * test_ptx holds a kernel that spins for the time in its first parameter, and an empty kernel.
  */
 extern const char test_ptx[];
 

@@ -36,7 +36,8 @@ static void print_mount(const char *indent, const char *from_dir, const char *to
 	printf("\n%s  options: [%s, nosuid, nodev, bind]\n", indent, mode);
 }
 
-/* The directory of the device files in a container, as in GS_DEFAULT_PATH. */
+/* CONTAINER_DEVICE_DIR is the directory of the device files in a container, as in
+ * GS_DEFAULT_PATH. */
 #define CONTAINER_DEVICE_DIR "/dev/gpusim"
 
 static void print_device_mount(const struct cdi_options *options, const struct gs_gpu *gpu)

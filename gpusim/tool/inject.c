@@ -10,7 +10,7 @@
 
 enum { XID_FALLEN_OFF_BUS = 79, XID_RECOVERY_ACTION = 154 };
 
-/* An effect on one GPU; `value` is the fault's number. Called under the lock. */
+/* An effect on one GPU; `value` is the fault's number. The caller holds the lock. */
 typedef void (*effect)(struct gs_handle *handle, uint32_t gpu, uint64_t value);
 
 static void add_xid(struct gs_handle *handle, uint32_t gpu, uint64_t value)

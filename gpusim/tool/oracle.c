@@ -16,7 +16,7 @@ struct oracle_options {
 	const char *dir;
 };
 
-/* A copy of all printed data, taken at once under the lock. */
+/* process is a copy of all printed data, taken at once under the lock. */
 struct process {
 	pid_t pid; /* in the oracle's namespace, 0: not visible there */
 	uint64_t nvml_calls;

@@ -43,7 +43,7 @@ import (
 // creates containers without the plugin.
 const firstLook = 3 * time.Second
 
-// Options of an agent.
+// Options configures an agent.
 type Options struct {
 	Config config.Config
 	// Node is the name of the agent's node.

@@ -36,7 +36,7 @@ const (
 	refreshEvery = time.Second
 )
 
-// Options of a Lender.
+// Options configures a Lender.
 type Options struct {
 	// Dirs returns the directories of the containers that may be running.
 	Dirs func() []string

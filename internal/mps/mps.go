@@ -79,7 +79,7 @@ type Events interface {
 	OnNode(reason events.Reason, format string, args ...any)
 }
 
-// Options of a Supervisor.
+// Options configures a Supervisor.
 type Options struct {
 	Config config.Sharing
 	Dirs   Dirs

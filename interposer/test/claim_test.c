@@ -220,13 +220,13 @@ static void test_refusals(void)
 	CHECK_EQUAL(own()->refusals, 2);
 	CHECK_EQUAL(vg_claim_at_once(&claim, 0, VG_WAY_ALLOC, 2 * mib), CUDA_SUCCESS);
 	vg_claim_void(&claim);
-	// A claim whose memory is no longer needed.
+	// The memory of this claim is no longer needed.
 	CHECK_EQUAL(vg_claim_unless(&claim, 0, VG_WAY_ALLOC, 3 * mib, needless, &unneeded), CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK(unneeded);
 	CHECK_EQUAL(own()->refusals, 2);
 	CHECK_EQUAL(vg_claim_unless(&claim, 0, VG_WAY_ALLOC, 2 * mib, needless, &unneeded), CUDA_SUCCESS);
 	CHECK(!unneeded);
-	// A claim for which the driver took more memory than was claimed.
+	// The driver takes more memory for this claim than was claimed.
 	CHECK_EQUAL(vg_claim_refuse(&claim, 9 * mib), CUDA_ERROR_OUT_OF_MEMORY);
 	check_over();
 	CHECK_EQUAL(own()->refusals, 3);

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2034 # variables are for those who source it
 #
-# A simulated machine with two GPUs, and containers on it. The tests source this file with the
-# arguments LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]. The driver is that of
-# $GPUSIM_PROFILE. An agent measures for the containers, if the driver reports the memory of
+# This file defines a simulated machine with two GPUs, and containers on it. The tests source this
+# file with the arguments LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]. The driver is that
+# of $GPUSIM_PROFILE. An agent measures for the containers, if the driver reports the memory of
 # processes.
 
 set -u

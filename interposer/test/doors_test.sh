@@ -8,7 +8,7 @@
 # shellcheck source-path=SCRIPTDIR source=container.sh
 . "$(dirname "$0")/container.sh"
 programs=$(dirname "$mkpages")
-# The limit of most programs here: 512 MiB beside a context.
+# The limit of most programs here is 512 MiB beside a context.
 limit=$((context + 512 * mib))
 sms=$(profile sm_count)
 sms=${sms:-132}

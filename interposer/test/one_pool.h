@@ -13,7 +13,7 @@
 #include "memory/pool_lifetime.h"
 #include "memory/state.h"
 
-// The driver's pool, which is also the memory of graphs.
+// one_pool is the driver's pool, which is also the memory of graphs.
 struct one_pool {
 	uint64_t used;
 	uint64_t held;

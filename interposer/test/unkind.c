@@ -11,7 +11,8 @@
 
 #include "unkind.h"
 
-// The time of a kernel. A call that does not wait for the kernel takes less than half of that time.
+// kernel_ns is the time of a kernel. A call that does not wait for the kernel takes less than half
+// of that time.
 static const uint64_t kernel_ns = 1500000000;
 
 static uint64_t now(void)

@@ -26,7 +26,7 @@ base=$GPUSIM_PROFILE
 { cat "$base" && echo "constructor = $tests/constructor.so"; } >"$own/constructor.conf"
 # shellcheck source-path=SCRIPTDIR source=container.sh
 . "$(dirname "$0")/container.sh"
-# The charge for a context of unmeasured size.
+# This is the charge for a context of unmeasured size.
 unknown_context=$(sed -n 's/^#define VG_UNKNOWN_CONTEXT_BYTES \([0-9]*\)u$/\1/p' \
 	"$(dirname "$0")/../src/pages/pages_gen.h")
 # The driver reports no memory to containers, but the agent still measures it.

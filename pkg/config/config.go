@@ -278,7 +278,7 @@ func (s DeviceSharing) PerGPU() int {
 	return s.SharesPerGPU
 }
 
-// Actions against unaccounted processes on GPUs.
+// These are actions against unaccounted processes on GPUs.
 const (
 	DetectIgnore = "ignore" // nothing; only for processes outside of pods
 	DetectReport = "report" // report by metric, Event and log

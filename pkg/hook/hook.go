@@ -49,7 +49,7 @@ type Pods interface {
 	HasSynced() bool
 }
 
-// Options of a Hook.
+// Options configures a Hook.
 type Options struct {
 	Config config.Config
 	Rules  adjust.Rules

@@ -30,7 +30,7 @@ const (
 	UsageFile = "usage"
 )
 
-// Errors of a page. Every error of this package wraps one of these errors, so that
+// These are the errors of a page. Every error of this package wraps one of these errors, so that
 // callers can distinguish a foreign file from a damaged page.
 var (
 	// ErrForeign means that the file does not start with the page's magic.

@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// Offsets of the usage page, as declared in internal/layout.
+// These are offsets of the usage page, as declared in internal/layout.
 const (
 	highWaterOffset = 24
 	slotsOffset     = 4096

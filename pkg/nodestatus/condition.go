@@ -18,7 +18,7 @@ import (
 // work. ConditionReady is for people and alerts: the scheduler ignores it.
 const ConditionReady corev1.NodeConditionType = "VGPUReady"
 
-// Reasons of the condition.
+// These are the reasons of the condition.
 const (
 	ReasonGPUsHealthy         = "GPUsHealthy"
 	ReasonGPUUnhealthy        = "GPUUnhealthy"         // some GPUs get no new containers

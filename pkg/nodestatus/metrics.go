@@ -72,7 +72,7 @@ func newMetrics(node string, snapshot func() state) *metrics {
 	return m
 }
 
-// Results of an iteration of the loop, as the metric's label.
+// These are the results of an iteration of the loop, as the metric's label.
 const (
 	resultUnchanged = "unchanged"
 	resultWritten   = "written"

@@ -11,7 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// Names of the dialects, as in Container.Dialect.
+// These are the names of the dialects, as in Container.Dialect.
 const (
 	DialectNative  = "native"
 	DialectAlnair  = "alnair"

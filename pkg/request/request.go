@@ -82,7 +82,7 @@ type Share struct {
 // the app containers, which reuse the init containers' GPUs.
 type Kind string
 
-// The kinds of container in a pod spec.
+// These are the kinds of container in a pod spec.
 const (
 	App       Kind = "app"
 	Init      Kind = "init"

@@ -74,7 +74,8 @@ func (w *world) breakHardware(ctx context.Context, r *rand.Rand) {
 		case 2:
 			w.failGPU(ctx, between(r, time.Second, 8*time.Second), gpu, "nvml-error", "999")
 		case 3:
-			// XIDs of an application, of the hardware, and of a GPU that fell off the bus.
+			// These are XIDs of an application, of the hardware, and of a GPU that fell off the
+			// bus.
 			xid := []string{"31", "48", "79"}[r.IntN(3)]
 			w.failGPU(ctx, between(r, time.Second, 8*time.Second), gpu, "xid", xid)
 		case 4:

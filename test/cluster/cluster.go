@@ -26,7 +26,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
 )
 
-// Files in the state directory.
+// These are files in the state directory.
 const (
 	recordFile     = "cluster.json"
 	kubeconfigFile = "kubeconfig"

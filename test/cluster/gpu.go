@@ -16,7 +16,7 @@ type GPU struct {
 	Setup [][]string
 }
 
-// Directories of the driver's libraries and of the simulated devices on the node.
+// These are the directories of the driver's libraries and of the simulated devices on the node.
 const (
 	driverDir = "/usr/lib/x86_64-linux-gnu"
 	deviceDir = "/dev/gpusim"

@@ -14,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/pki"
 )
 
-// Paths on the node.
+// These are paths on the node.
 const (
 	pkiDir        = "/etc/kubernetes/pki"
 	kubeDir       = "/etc/kubernetes"

@@ -29,7 +29,7 @@ const (
 // row is a line of the table.
 type row struct {
 	of, asked, got, seen string
-	// The oracle's measurements of each GPU of each pod.
+	// These are the oracle's measurements of each GPU of each pod.
 	held []uint64
 	had  []float64
 }

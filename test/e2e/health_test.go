@@ -223,7 +223,7 @@ func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same pod without a controller.
+	// This is the same pod without a controller.
 	create(t, testbed.Pod("stays", filler("main", testbed.Limits{testbed.Memory: 7168})))
 	free := "GPU 0 (" + bed.UUIDs[0] + "): 6144 MiB"
 	waitPodEvent(t, first.Name, "VGPURefused", free, patience)

@@ -157,7 +157,7 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 	if out, err := bed.KubectlVgpu(t.Context(), "ps", "--as", "somebody"); err == nil || !strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("who has no rights is told %q, %v", out, err)
 	}
-	// The same on the node, and in a container about the container itself.
+	// vgpuctl shows the same on the node, and in a container about the container itself.
 	eventually.Holds(t, patience, "on the node is told of all", func() bool {
 		out, err := bed.Vgpuctl(t.Context(), "top")
 		return err == nil && strings.Contains(out, "default/slow/main") && strings.Contains(out, "default/full/main")

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Images of the workloads. The first two contain the same programs, but the second sets
-// NVIDIA_VISIBLE_DEVICES=all, as CUDA base images do. The third is empty.
+// These are the images of the workloads. The first two contain the same programs, but the second
+// sets NVIDIA_VISIBLE_DEVICES=all, as CUDA base images do. The third is empty.
 const (
 	Image      = "localhost/nri-vgpu/workload:test"
 	CUDAImage  = "localhost/nri-vgpu/workload:cuda"

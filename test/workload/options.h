@@ -20,7 +20,7 @@ struct wl_option {
 	const char *help;
 };
 
-// The exit status of a program with wrong arguments.
+// WL_EXIT_USAGE is the exit status of a program with wrong arguments.
 #define WL_EXIT_USAGE 64
 
 // wl_options_parse reads the arguments into the options' targets. wl_options_parse ends the program

@@ -46,8 +46,8 @@ int wl_scene_launch(struct wl_scenes *scenes, CUstream stream, double us);
 void wl_scene_timed(struct wl_scenes *scenes, double began);
 void wl_scene_sleep(double seconds);
 
-// A thread that works on a separate stream until it is ended: it runs kernels with pauses between
-// them, and waits for each.
+// wl_beside is a thread that works on a separate stream until it is ended: it runs kernels with
+// pauses between them, and waits for each.
 struct wl_beside {
 	struct wl_scenes *scenes;
 	struct wl_scenes own; // failures and times of the thread

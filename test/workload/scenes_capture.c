@@ -119,7 +119,7 @@ static int wl_scene_captures(struct wl_scenes *scenes)
 	return wl_beside_stop(&beside) || failed ? -1 : 0;
 }
 
-// A thread that captures its own stream repeatedly.
+// wl_capturer is a thread that captures its own stream repeatedly.
 struct wl_capturer {
 	struct wl_scenes own;
 	CUstream stream;

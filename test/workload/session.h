@@ -22,7 +22,7 @@ struct wl_session {
 	char message[256];     // set if the failure was not a driver call's
 };
 
-// The options that all workloads share, and their default values.
+// wl_common holds the options that all workloads share, and their default values.
 struct wl_common {
 	uint64_t device;
 	const char *library;

@@ -47,7 +47,7 @@ const struct wl_way *wl_way_at(size_t number);
 // wl_way_list prints every way with its help to standard output.
 void wl_way_list(void);
 
-// The ways of each family; each list ends with a NULL name.
+// wl_linear_ways holds the ways of each family; each list ends with a NULL name.
 extern const struct wl_way wl_linear_ways[];
 extern const struct wl_way wl_array_ways[];
 extern const struct wl_way wl_ordered_ways[];

@@ -89,7 +89,7 @@ func (l *Lines) Close() error {
 	return l.closer.Close()
 }
 
-// The values of GPU.
+// These are the values of GPU.
 const (
 	Real      = "real"
 	Simulated = "simulated"

@@ -29,7 +29,7 @@ enum {
 	bc_most_processes = 1024,
 };
 
-// The empty kernel.
+// bc_empty_ptx is the empty kernel.
 static const char bc_empty_ptx[] =
 	".version 7.0\n.target sm_50\n.address_size 64\n"
 	".visible .entry empty()\n{\n\tret;\n}\n";

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The used part of the CUDA driver's ABI.
+// These declarations are the used part of the CUDA driver's ABI.
 typedef int vd_device;
 struct vd_uuid {
 	unsigned char bytes[16];

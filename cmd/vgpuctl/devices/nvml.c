@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The used part of NVML's ABI.
+// These declarations are the used part of NVML's ABI.
 struct vn_process {
 	unsigned int pid;
 	unsigned long long used_bytes;

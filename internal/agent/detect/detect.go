@@ -71,7 +71,7 @@ type Events interface {
 	OnNode(reason events.Reason, format string, args ...any)
 }
 
-// Options of a Detector.
+// Options configures a Detector.
 type Options struct {
 	Config config.Detection
 	// Exempt are the namespaces in which containers without a GPU request may use every GPU.

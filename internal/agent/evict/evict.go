@@ -54,7 +54,7 @@ type Events interface {
 	OnPod(pod events.Pod, reason events.Reason, format string, args ...any)
 }
 
-// Options of an Evictor.
+// Options configures an Evictor.
 type Options struct {
 	Client kubernetes.Interface
 	Pods   Pods

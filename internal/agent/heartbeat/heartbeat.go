@@ -62,7 +62,7 @@ type Events interface {
 	OnNode(reason events.Reason, format string, args ...any)
 }
 
-// Options of a Heartbeat.
+// Options configures a Heartbeat.
 type Options struct {
 	// Node is the name of the agent's node.
 	Node      string

@@ -45,7 +45,7 @@ type Containers interface {
 	Holders() map[string]placement.Allocation
 }
 
-// Options of a Checker.
+// Options configures a Checker.
 type Options struct {
 	GPUs       GPUs
 	Containers Containers

@@ -56,7 +56,7 @@ type Pods interface {
 	Cached(pods.Ref) (*corev1.Pod, bool)
 }
 
-// Options of a Collector.
+// Options configures a Collector.
 type Options struct {
 	// Node is the name of the agent's node.
 	Node       string

@@ -49,7 +49,7 @@ const (
 	maxNote = 1024
 )
 
-// Options of a Recorder.
+// Options configures a Recorder.
 type Options struct {
 	// Client writes the Events. Client should have its own rate limiter, so that reads do not wait
 	// behind Events.

@@ -61,7 +61,7 @@ type Cache struct {
 	changed func()
 }
 
-// Options of a Cache.
+// Options configures a Cache.
 type Options struct {
 	// Node is the name of the agent's node; the cache omits pods of other nodes.
 	Node string

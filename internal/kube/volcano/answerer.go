@@ -48,7 +48,7 @@ type Places interface {
 	Held(podUID string) []placement.Allocation
 }
 
-// Options of an Answerer.
+// Options configures an Answerer.
 type Options struct {
 	Client kubernetes.Interface
 	Config config.Config

@@ -19,7 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Annotations of a Node.
+// These are annotations of a Node.
 const (
 	// Register lists the node's GPUs.
 	Register = "volcano.sh/node-vgpu-register"
@@ -31,7 +31,7 @@ const (
 	Lock = "hamivgpu"
 )
 
-// Annotations of a pod. The scheduler writes all annotations except the wishes.
+// These are annotations of a pod. The scheduler writes all annotations except the wishes.
 const (
 	Node     = "volcano.sh/vgpu-node"
 	Time     = "volcano.sh/vgpu-time"

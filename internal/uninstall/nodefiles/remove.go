@@ -19,7 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// Names of nri-vgpu's files in paths.run_dir and in paths.state_dir.
+// These are the names of nri-vgpu's files in paths.run_dir and in paths.state_dir.
 var (
 	runNames = []string{
 		nodereport.FileName, paths.DriverNames(""), paths.GuardStatus(""), paths.AdminSocket(""), paths.MetricsSocket(""),

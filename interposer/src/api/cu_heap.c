@@ -17,7 +17,7 @@
 #include "memory/correction.h"
 #include "pages/reserve.h"
 
-// The largest known rounding of drivers.
+// vg_heap_granule is the largest known rounding of drivers.
 static const uint64_t vg_heap_granule = 2 * VG_MIB;
 
 // vg_heap_key returns the context, with the limit in the bits above the address.

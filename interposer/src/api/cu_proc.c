@@ -14,7 +14,7 @@
 #include "load/capture_count.h"
 #include "load/family.h"
 
-// The symbols of our functions.
+// vg_owns holds the symbols of our functions.
 static const uint16_t vg_owns[] = {
 #define VG_OWN_ENTRY(name) VG_SYM_##name,
 	VG_OWN_SYMBOLS(VG_OWN_ENTRY)
@@ -23,7 +23,7 @@ static const uint16_t vg_owns[] = {
 
 enum { vg_own_count = sizeof vg_owns / sizeof *vg_owns };
 
-// The distances of our functions, in the same order: see stubs.S.
+// vg_own_distances holds the distances of our functions, in the same order: see stubs.S.
 extern const int32_t vg_own_distances[vg_own_count];
 extern const char vg_own_base[];
 
@@ -115,7 +115,7 @@ static bool vg_is_variant(const char *exported, const char *name)
 	return *rest == '\0' || strcmp(rest, "_ptsz") == 0 || strcmp(rest, "_ptds") == 0;
 }
 
-// The first symbol + 1 that begins with a name or stem, by that name's hash.
+// vg_symbol_places holds the first symbol + 1 that begins with a name or stem, by that name's hash.
 static const uint16_t vg_symbol_places[] = {VG_SYMBOL_PLACES};
 
 enum { vg_symbol_place_count = sizeof vg_symbol_places / sizeof *vg_symbol_places };

@@ -12,7 +12,7 @@
 // Fields of /proc/<pid>/stat that follow the name: see proc(5).
 enum { vg_stat_state = 3, vg_stat_flags = 9, vg_stat_threads = 20 };
 
-// The kernel's flag of a task that has begun to exit.
+// vg_exiting is the kernel's flag of a task that has begun to exit.
 static const uint64_t vg_exiting = 4;
 
 static const char *vg_stat_field(const char *line, int wanted)

@@ -25,7 +25,7 @@ enum {
 	vg_launch_ns = 100000000,    // how long a segment waits for launches under way
 };
 
-// The longest time between two samples of short work; long work has twice that.
+// vg_sample_ns is the longest time between two samples of short work; long work has twice that.
 static const uint64_t vg_sample_ns = 3000000000;
 
 // vg_event_make makes an event in the context of the stream, to which it must belong. The thread's

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Versions of a node's programs, by their lines. The end-to-end matrix replaces the defaults, which
-// are the newest of each, by these. The modules of these versions are tools/containerd-<line> and
-// tools/kubernetes-<line>.
+// These are versions of a node's programs, by their lines. The end-to-end matrix replaces the
+// defaults, which are the newest of each, by these. The modules of these versions are
+// tools/containerd-<line> and tools/kubernetes-<line>.
 var (
 	ContainerdVersions = map[string]string{"1.7": "v1.7.35", "2.0": "v2.0.14", "2.2": "v2.2.9", DefaultContainerd: "v2.4.2"}
 	KubeletVersions    = map[string]string{"1.34": "v1.34.4", DefaultKubelet: KubernetesVersion}
 )
 
-// The lines of the default Modules.
+// These are the lines of the default Modules.
 const (
 	DefaultContainerd = "2.4"
 	DefaultKubelet    = "1.37"

@@ -79,7 +79,7 @@ type Probe struct {
 // State is a stage in the life of a component.
 type State string
 
-// The states of a component.
+// These are the states of a component.
 const (
 	Waiting  State = "waiting"  // for other components
 	Starting State = "starting" // runs, but does not serve yet

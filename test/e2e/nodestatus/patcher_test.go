@@ -306,7 +306,7 @@ func TestPatcherMayNotDoMore(t *testing.T) {
 	mine.agentReports(true)
 	mine.await(full, 3*time.Second)
 	mine.patch(`{"status":{"capacity":{"example.com/nic":"4"},"allocatable":{"example.com/nic":"4"}}}`)
-	// The credentials of a patcher, stolen by an attacker.
+	// An attacker has stolen the credentials of a patcher.
 	stolen := clientOf(t, patcherConfig(t, mine.node))
 	nodes := stolen.CoreV1().Nodes()
 	tests := []struct {
