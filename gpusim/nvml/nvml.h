@@ -14,9 +14,9 @@ struct nv_device {
 };
 
 /*
- * Every exported function begins with one of these. nv_enter() checks that the library is
- * initialised. nv_enter_device() also checks the handle, and applies the GPU's injected faults: it
- * waits while NVML hangs, and returns NVML_ERROR_GPU_IS_LOST or the injected error.
+ * Every exported function begins with one of these two functions. nv_enter() checks that the
+ * library is initialised. nv_enter_device() also checks the handle, and applies the GPU's injected
+ * faults: it waits while NVML hangs, and returns NVML_ERROR_GPU_IS_LOST or the injected error.
  */
 nvmlReturn_t nv_enter(void);
 nvmlReturn_t nv_enter_device(nvmlDevice_t device);

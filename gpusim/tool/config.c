@@ -2,7 +2,7 @@
 /*
  * This file reads configurations and profiles: lines of "key = value", with # before comments. A
  * configuration may add GPUs by [gpu] lines. Keys before the first are defaults for all. A profile
- * has no [gpu]. Unknown keys are errors in both.
+ * has no [gpu]. Unknown keys are errors in configurations and profiles.
  */
 #include "config.h"
 #include "value.h"

@@ -19,7 +19,7 @@ const (
 )
 
 // others returns the report about the other containers of a GPU on a container's page. The results
-// are their charge, their part of the GPU's time, and the time of the report.
+// are the charge of the others, the others' part of the GPU's time, and the time of the report.
 func (c container) others() (charged time.Duration, ppm uint64, at time.Duration) {
 	c.Helper()
 	page, err := os.ReadFile(filepath.Join(c.dir, limits.LimitsFile))

@@ -108,7 +108,7 @@ func (h *Hook) Sweep() {
 }
 
 // unstarted is how long a container may take from creation to start after its pod has
-// gone. unstarted exceeds the time that runtimes take for both.
+// gone. unstarted exceeds the time that runtimes take for creation and start.
 const unstarted = 5 * time.Minute
 
 // bury drops containers whose exit the runtime never reported, as happens after a

@@ -18,7 +18,7 @@ const spinning = 15
 
 // TestExchangeGoesOnAtItsShare checks that kernels on two GPUs that spin for each other proceed at
 // the smaller of the two limits. The kernels do not waste the GPU time that the limits allow beyond
-// that.
+// the smaller limit.
 func TestExchangeGoesOnAtItsShare(t *testing.T) {
 	for _, c := range []struct {
 		name   string

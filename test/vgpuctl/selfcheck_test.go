@@ -75,7 +75,7 @@ type counted struct{ observed, metered float64 }
 
 // TestBrokenMeterIsFound checks that the agent's check finds the container whose usage page records
 // half of its charges, and not the other container. The test runs on the real driver library over
-// the simulator. The oracle measures the GPU time of both.
+// the simulator. The oracle measures the GPU time of both containers.
 func TestBrokenMeterIsFound(t *testing.T) {
 	brokenMeterIsFound(t, "exact", 0.05)
 }

@@ -246,7 +246,7 @@ func same(fd int, err error, m Mount, running bool) error {
 	return nil
 }
 
-// mountRoot reports whether a found file is a mount's root. Kernels before 5.8 do not report that,
+// mountRoot reports whether a found file is a mount's root. Kernels before 5.8 do not report roots,
 // and mountRoot then returns true.
 func mountRoot(stat unix.Statx_t) bool {
 	return (stat.Attributes|^stat.Attributes_mask)&unix.STATX_ATTR_MOUNT_ROOT != 0

@@ -98,7 +98,7 @@ func (r *Recorder) OnNode(reason Reason, format string, args ...any) {
 	if r == nil {
 		return
 	}
-	// The UID is the Node's name, as in kubelet's Events: kubectl describe searches for that.
+	// The UID is the Node's name, as in kubelet's Events: kubectl describe searches for that name.
 	r.put(corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Node", Name: r.Node, UID: types.UID(r.Node),
 	}, reason, format, args)

@@ -103,7 +103,7 @@ func (c *Cache) listWatch() cache.ListerWatcher {
 }
 
 // retryPause is the longest wait before the next request to an API server that does not answer. The
-// shortest wait is half of that.
+// shortest wait is half of retryPause.
 const retryPause = 2 * time.Second
 
 // untilAnswered retries until the API server answers, even with a refusal. Client-go's own retries

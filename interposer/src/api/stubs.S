@@ -108,8 +108,8 @@
 	.endm
 
 	// On entry (%rsp) is the index, and above it is the return address. The stack is aligned to
-	// 16 here, because the stub pushed 8 bytes. The 200 bytes below leave it 8 off, which the 8
-	// after them correct.
+	// 16 here, because the stub pushed 8 bytes. The 200 bytes below move the stack 8 bytes off that
+	// alignment, and the next 8 bytes restore the alignment.
 	.text
 	.balign 16
 	.type vg_stub_first_call, @function

@@ -26,7 +26,7 @@ void vg_log(enum vg_log_topic topic, const char *format, ...)
 	va_end(arguments);
 	length = strlen(line);
 	line[length++] = '\n';
-	// One write, so that lines of several processes do not mix. There is no other place to report a
+	// One write keeps lines of several processes from mixing. There is no other place to report a
 	// failed write.
 	if (write(STDERR_FILENO, line, length) < 0)
 		errno = saved;

@@ -54,8 +54,8 @@ struct vg_pool *vg_pool_follow(struct vg_state *state, CUdevice ordinal, CUmemor
 
 		if (pool->in_use)
 			continue;
-		// The record may have belonged to another pool: its higher life and ticket outdate
-		// answers about that.
+		// The record may have belonged to another pool: its higher life and ticket outdate answers
+		// about that pool.
 		pool->handle = handle;
 		pool->ordinal = ordinal;
 		pool->device = (uint32_t)vg_state_device(state, ordinal);

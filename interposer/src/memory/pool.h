@@ -9,7 +9,7 @@
 #include "driver/driver.h"
 #include "state.h"
 
-// The sizes of a pool's pieces are multiples of this.
+// The sizes of a pool's pieces are multiples of vg_pool_part.
 static const uint64_t vg_pool_part = 512;
 
 // A pool's `visits` consist of a ticket and the number of visitors: see pool_held.c.
