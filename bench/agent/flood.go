@@ -20,7 +20,8 @@ import (
 )
 
 // The flood consists of pods with the greatest number of init containers that may request
-// a part of a GPU. Quotas count these as one. The runtime creates them one after another.
+// a part of a GPU. Quotas count these containers as one. The runtime creates the containers one
+// after another.
 const (
 	// asksMost is the greatest number of requesting containers of a pod.
 	asksMost = 64

@@ -33,9 +33,9 @@ type mode struct {
 	taken, freed time.Duration
 }
 
-// modes are the modes. sums is what the patcher offers. fit is a design that is not built: what the
-// scheduler would know from labels about single GPUs, if it alone checked them (decision 39).
-// scheduler is a scheduler that knows each node's ledger.
+// modes are the modes. sums is the capacity that the patcher offers. fit is a design that is not
+// built: what the scheduler would know from labels about single GPUs, if it alone checked them
+// (decision 39). scheduler is a scheduler that knows each node's ledger.
 var modes = []mode{
 	{"sums", (*node).offerSums, 200 * time.Millisecond, 5 * time.Second},
 	{"fit", (*node).offerFit, 200 * time.Millisecond, 200 * time.Millisecond},

@@ -18,7 +18,7 @@ func (unlimited) command(_ uint64, _, program string, args []string) (argv, env 
 	return append([]string{program}, args...), nil
 }
 
-// Absent is a way that a driver does not have. No point is measured for it.
+// Absent is a way that a driver does not have. No point is measured for such a way.
 type Absent struct {
 	Way     string `json:"absent"`
 	Profile string `json:"profile"`

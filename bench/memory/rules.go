@@ -50,8 +50,7 @@ type Point struct {
 	// and that the rest exceeded the tolerance.
 	RefusedWithinLimit bool   `json:"refused_within_limit"`
 	Context            uint64 `json:"context_bytes"` // of one process
-	// Shortfall is the ungranted memory that would have fit. Spare is its tolerated
-	// amount.
+	// Shortfall is the ungranted memory that would have fit. Spare is the tolerated shortfall.
 	Shortfall uint64 `json:"shortfall_bytes"`
 	Spare     uint64 `json:"spare_bytes"`
 	// ContextsRefused counts processes whose context was refused although the contexts of
@@ -90,9 +89,9 @@ type physical struct {
 }
 
 // judge computes a point from the reports of processes and the memory that they
-// physically held. The last process filled after the others, so its refusals indicate the
-// rest. While contexts were made, no process held other memory. Memory that the driver
-// reserves in chunks beyond the granted size counts as held.
+// physically held. The last process filled after the others, so its refusals show the
+// rest of the limit. While contexts were made, no process held other memory. Memory that
+// the driver reserves in chunks beyond the granted size counts as held.
 func judge(way string, limit uint64, saw physical, fills []Fill, native sizes) Point {
 	p := Point{
 		Way: way, Limit: limit, Context: native.context, PhysicalPeak: saw.peak, Processes: len(fills),

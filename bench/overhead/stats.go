@@ -33,7 +33,7 @@ type Result struct {
 	Max    float64 `json:"max_ns"`
 	// Difference is the median over the rounds of this side's time less the native
 	// time in the same round. The driver's own work, which both contain, cancels out.
-	// Low and High are its bounds with 95 % confidence.
+	// Low and High are the bounds with 95 % confidence.
 	Difference float64 `json:"difference_ns"`
 	Low        float64 `json:"difference_low_ns"`
 	High       float64 `json:"difference_high_ns"`

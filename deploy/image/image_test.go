@@ -19,7 +19,7 @@ import (
 )
 
 // testBuild returns a build directory in which this test's executable replaces
-// the programs. Like the agent, it is a Go program linked with glibc.
+// the programs. Like the agent, the executable is a Go program linked with glibc.
 func testBuild(t *testing.T) options {
 	t.Helper()
 	self, err := os.Executable()

@@ -86,8 +86,8 @@ void sim_uncharge(struct sim_device *device, uint64_t bytes);
 
 /* ---- the Multi-Process Service (mps.c) ---- */
 
-/* sim_mps_join makes the process a client if a control daemon answers. Call it before the
- * others. */
+/* sim_mps_join makes the process a client if a control daemon answers. Call this function before
+ * the others. */
 CUresult sim_mps_join(void);
 /* sim_mps_limit applies the memory limits, once the devices are known. */
 void sim_mps_limit(void);

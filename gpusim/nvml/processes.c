@@ -3,9 +3,9 @@
 #include "nvml.h"
 
 /*
- * A process in a container cannot determine its pid on the host. The simulator cannot either, until
- * an observer on the host has read the processes. Until then the process has a number above all
- * pids of a host: the kernel's pids end at 4194304.
+ * A process in a container cannot determine its pid on the host. In the simulator, the container's
+ * pid on the host is unknown until an observer on the host has read the processes. Until then the
+ * process has a number above all pids of a host: the kernel's pids end at 4194304.
  */
 #define UNSEEN_PIDS 5000000
 
@@ -29,7 +29,7 @@ pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace)
 	bool host_pids = nv_state()->state->driver.nvml == GS_NVML_HOST_PIDS;
 	pid_t pid = 0;
 
-	/* nv_lock() has found the live ones. All callers in a namespace see the same pids. */
+	/* nv_lock() has found the live processes. All callers in a namespace see the same pids. */
 	if (host_pids && !on_host(own_namespace))
 		return host_pid(proc);
 	if (own_namespace && proc->pid_namespace == own_namespace)

@@ -63,7 +63,7 @@ double sim_impl_weighed(int64_t i1, double d1, int64_t i2, double d2, int64_t i3
 			double d4, int64_t i5, double d5, int64_t i6, double d6, int64_t i7, double d7,
 			int64_t i8, double d8, int64_t i9, double d9, int64_t i10, double d10)
 {
-	/* The compiler's assumption about a function's frame. */
+	/* This is the compiler's assumption about a function's frame. */
 	CHECK((uintptr_t)__builtin_frame_address(0) % 16 == 0);
 	CHECK(i1 == 1 && i2 == 2 && i3 == 3 && i4 == 4 && i5 == 5);
 	CHECK(i6 == 6 && i7 == 7 && i8 == 8 && i9 == 9 && i10 == INT64_MIN);

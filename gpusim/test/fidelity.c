@@ -335,8 +335,8 @@ static const struct {
 };
 
 /*
- * time_calls returns the time of a call in the quicker batches. The host delayed the others. A
- * batch is short, so that a busy host leaves some undisturbed.
+ * time_calls returns the time of a call in the quicker batches. The host delayed the other batches.
+ * A batch is short, so that a busy host leaves some undisturbed.
  */
 static double time_calls(batch run, void *call, double recorded)
 {

@@ -45,8 +45,8 @@ try() {
 
 become_limited() { (become "$1" timeout 20 "${@:2}"); }
 
-# Loads for one GPU do not wait for loads for another. The first allocation does not wait for the
-# GPU. A library that the driver opens does not wait either.
+# Loads for one GPU do not wait for loads for another GPU. The first allocation does not wait for
+# the GPU. A library that the driver opens does not wait either.
 test_waits() {
 	local test output
 	for test in "$@"; do

@@ -22,8 +22,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// readmes are the examples in the READMEs of the other systems. testdata/readmes contains them word
-// for word, except for image and command.
+// readmes are the examples in the READMEs of the other systems. testdata/readmes contains the
+// examples word for word, except for image and command.
 var readmes = []readme{
 	{of: "Alnair, device plugin", file: "alnair-device-plugin.yaml", part: 2 * gib, percent: 50},
 	{of: "Alnair, interpose library", file: "alnair-interpose-library.yaml", part: 2 * gib, percent: 50},

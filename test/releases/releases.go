@@ -42,16 +42,16 @@ var recorded string
 
 // Release is a built release.
 type Release struct {
-	// Version is the version of its programs and its image.
+	// Version is the version of the release's programs and image.
 	Version string
-	// Dir contains its sources, and build with its programs.
+	// Dir contains the release's sources, and build with its programs.
 	Dir string
 }
 
-// Archive returns the path of its image.
+// Archive returns the path of the release's image.
 func (r Release) Archive() string { return filepath.Join(r.Dir, "build", "image", "nri-vgpu.tar") }
 
-// Chart returns the path of its chart.
+// Chart returns the path of the release's chart.
 func (r Release) Chart() string { return filepath.Join(r.Dir, "deploy", "chart") }
 
 // Builder builds releases into a cache that outlives the working tree.

@@ -155,7 +155,8 @@ func (b *Bed) WaitAdvertised(ctx context.Context) error {
 	return nil
 }
 
-// images builds the images of the workloads and of nri-vgpu. images returns their archives.
+// images builds the images of the workloads and of nri-vgpu. images returns the archives of the
+// images.
 func (o Options) images() ([]string, error) {
 	programs, err := o.workloads()
 	if err != nil {

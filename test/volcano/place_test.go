@@ -79,7 +79,7 @@ func mixed(prefix string) []*corev1.Pod {
 }
 
 func TestPodsEndWhereVolcanoSays(t *testing.T) {
-	// Later tests also run with it off.
+	// Later tests also run with the setting off.
 	for _, lock := range []bool{true, false} {
 		t.Run(fmt.Sprintf("NodeLockEnable=%t", lock), func(t *testing.T) { place(t, lock) })
 	}

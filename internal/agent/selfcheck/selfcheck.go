@@ -23,8 +23,8 @@ import (
 const (
 	// every is the time between two queries. The driver keeps its samples for some seconds.
 	every = time.Second
-	// latest is the longest time between two queries that are compared. After that, samples may be
-	// missing.
+	// latest is the longest time between two queries that are compared. After that time, samples
+	// may be missing.
 	latest = 3 * time.Second / 2
 	// Window is the recent time that the check judges. At 30 % of the time and six samples a
 	// second, 3 sigma are 2.3 points.

@@ -184,7 +184,7 @@ func (r *runner) startWith(ctx context.Context, within time.Duration, h hold, en
 	}, nil
 }
 
-// beside starts a workload. The returned function kills it.
+// beside starts a workload. The returned function kills the program.
 func (r *runner) beside(ctx context.Context, h hold, args ...string) (stop func(), err error) {
 	cmd := r.command(ctx, h, args...)
 	if err := cmd.Start(); err != nil {

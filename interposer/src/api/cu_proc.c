@@ -84,8 +84,8 @@ static void vg_find_reals(void)
 	atomic_store(&found, 1);
 }
 
-// vg_swap returns our function for a real one, or NULL if there is none. A driver that looks its
-// own names up through the loader may answer with ours.
+// vg_swap returns our function for a real function, or NULL if there is none. A driver that looks
+// its own names up through the loader may answer with ours.
 static vg_function vg_swap(vg_function real)
 {
 	vg_function there;

@@ -121,7 +121,7 @@ static int64_t vg_launch_target(const struct vg_launch *launch)
 	return earned < vg_allowance_ns ? earned : vg_allowance_ns;
 }
 
-// vg_launch_phase returns how the container's other GPUs affect this one.
+// vg_launch_phase returns how the container's other GPUs affect this GPU.
 static struct vg_phase vg_launch_phase(const struct vg_launch *launch)
 {
 	struct vg_pages *pages = &launch->ticket->state->pages;

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// A Spec describes the node that the supervisor builds. The supervisor reads it from a file.
+// A Spec describes the node that the supervisor builds. The supervisor reads the specification from
+// a file.
 type Spec struct {
 	// Name is the node's host name.
 	Name string `json:"name"`

@@ -206,7 +206,7 @@ func (s *suite) checkNothingLeft(before state) {
 }
 
 // settles waits until no file remains. Objects of namespaces and DaemonSets disappear some time
-// after them.
+// after the namespaces and DaemonSets.
 func (s *suite) settles(before state, what string, left func([]string) []string) {
 	s.Helper()
 	var difference []string
