@@ -14,7 +14,7 @@ import (
 const pressureFile = "/proc/pressure/cpu"
 
 // pressure is the time for which some program had waited for a processor up to
-// an instant. pressure is NaN if the kernel does not report it.
+// an instant. pressure is NaN if the kernel reports no pressure.
 type pressure struct {
 	at     time.Time
 	waited float64 // seconds

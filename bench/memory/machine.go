@@ -29,7 +29,7 @@ type machine interface {
 	// exceeds the memory held at some instant of the call.
 	held() (uint64, error)
 	// contexts returns the memory and the number of contexts. known is false if the machine cannot
-	// report them.
+	// report the memory.
 	contexts() (bytes uint64, count uint32, known bool, err error)
 	// peaks returns the greatest memory that each of these processes has held,
 	// including ended processes. peaks returns nil if the machine does not record

@@ -50,8 +50,7 @@ type options struct {
 	build, source, version string
 }
 
-// makeImage writes the archive. containerd, CRI-O's tools and Docker can load
-// it.
+// makeImage writes the archive. containerd, CRI-O's tools and Docker can load the archive.
 func makeImage(o options, archive string) error {
 	files, err := content(o)
 	if err != nil {

@@ -27,14 +27,14 @@ extern unsigned char gs_calls_watched __attribute__((visibility("hidden")));
  */
 int gs_calls_load(const struct gs_driver *driver, const char *first);
 
-/* From this call on, counts every call in this counter. NULL stops the counting. */
+/* From this call on, every call counts in this counter. NULL stops the counting. */
 void gs_calls_count(uint64_t *counter);
 
 /*
  * gs_call_begin returns 0 if the function is to run, and otherwise the call's result. The entries
- * call it with the place of the return address. For a call with a cost, the function replaces that
- * address by gs_call_return, which calls gs_call_end. If back is NULL, the whole cost passes before
- * the function runs.
+ * call gs_call_begin with the place of the return address. For a call with a cost, the function
+ * replaces that address by gs_call_return, which calls gs_call_end. If back is NULL, the whole cost
+ * passes before the function runs.
  */
 int gs_call_begin(uint32_t index, const void **back);
 

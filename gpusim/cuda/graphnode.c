@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* add adds an empty node. finish() removes it if its parameters cannot be set. */
+/* add adds an empty node. finish() removes the node if its parameters cannot be set. */
 static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *deps, size_t count, int type,
 		    struct sim_node **node)
 {

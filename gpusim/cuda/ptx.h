@@ -30,7 +30,7 @@ struct ptx_address {
 	int64_t addend;
 };
 
-/* ptx_data is the initial content of a variable. Bytes beyond it are zero. */
+/* ptx_data is the initial content of a variable. Bytes beyond the initial content are zero. */
 struct ptx_data {
 	unsigned char *bytes;
 	uint64_t size;

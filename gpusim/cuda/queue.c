@@ -133,7 +133,8 @@ static struct gs_ref join(struct sim_device *device, struct gs_ref *refs, size_t
 	return gs_enqueue(&sim.handle, &work);
 }
 
-/* Collects references, and joins them when there are too many. The caller holds both locks. */
+/* gather collects references, and joins them when there are too many. The caller holds both
+ * locks. */
 struct gather {
 	struct sim_device *device;
 	struct gs_ref refs[32];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Physical memory. Multicast objects use it and have handles of the same kind. */
+/* Physical memory. Multicast objects use physical memory and have handles of the same kind. */
 #ifndef GPUSIM_VMM_H
 #define GPUSIM_VMM_H
 

@@ -45,9 +45,9 @@ type GPU struct {
 	// ContextBytes is the memory of each context.
 	ContextBytes uint64
 	UsedBytes    uint64 // physical, of all live processes
-	// PeakUsedBytes is the most that live processes ever held together. The driver updates it at
-	// every allocation. UsedBytes is the sum over processes that run meanwhile: memory that moved
-	// between them may count twice.
+	// PeakUsedBytes is the most that live processes ever held together. The driver updates this
+	// maximum at every allocation. UsedBytes is the sum over processes that run meanwhile: memory
+	// that moved between them may count twice.
 	PeakUsedBytes uint64
 	Busy          time.Duration // in which any process held it
 	Lost          bool          // by an injected fault

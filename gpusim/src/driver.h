@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This header declares the properties that differ between drivers: names, costs, rules. A profile
- * sets them when a machine is created (gpusim create --profile). The settings are part of the
- * shared state. A zeroed structure is the lenient driver of a machine without a profile: calls cost
- * nothing, and no rule is enforced that a program could break.
+ * sets the properties when a machine is created (gpusim create --profile). The settings are part of
+ * the shared state. A zeroed structure is the lenient driver of a machine without a profile: calls
+ * cost nothing, and no rule is enforced that a program could break.
  */
 #ifndef GPUSIM_DRIVER_H
 #define GPUSIM_DRIVER_H

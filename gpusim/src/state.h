@@ -417,8 +417,8 @@ bool gs_nvml_user_alive(struct gs_handle *handle, const struct gs_nvml_user *use
 /* gs_nvml_user_add adds the calling process to the users of NVML. The caller holds the lock. */
 struct gs_nvml_user *gs_nvml_user_add(struct gs_handle *handle);
 
-/* gs_nvml_calls returns how often a process has called NVML. The three values identify it. The
- * caller holds the lock. */
+/* gs_nvml_calls returns how often a process has called NVML. The three values identify the process.
+ * The caller holds the lock. */
 uint64_t gs_nvml_calls(const struct gs_state *state, uint64_t exec_id, uint64_t pid_namespace,
 		       int32_t self_pid);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This header covers the timeline: a discrete-event model of every GPU's work. Each reader of the
- * state advances it under the lock. Between two reads no code runs and no work is lost: the next
- * reader computes the interval from the queued work.
+ * state advances the timeline under the lock. Between two reads no code runs and no work is lost:
+ * the next reader computes the interval from the queued work.
  *
  * Within a process, items run when their dependencies are met, in order of
  * becoming ready, at full rate side by side as long as they fit the GPU.
@@ -18,7 +18,8 @@
 #include "state.h"
 
 /*
- * gs_ref is one item of the calling process. seq distinguishes it from later uses of its slot.
+ * gs_ref is one item of the calling process. seq distinguishes the item from later uses of its
+ * slot.
  */
 struct gs_ref {
 	uint64_t seq; /* 0: no item, which counts as done */

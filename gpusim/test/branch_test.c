@@ -20,7 +20,7 @@ static void *open_branch(const char *branch)
 	return library;
 }
 
-/* has reports whether a name exists. dlsym and cuGetProcAddress agree about it. */
+/* has reports whether a name exists. dlsym and cuGetProcAddress agree about the name. */
 static int has(void *library, const char *exported, const char *base)
 {
 	look_up_fn *look_up = (look_up_fn *)dlsym(library, "cuGetProcAddress_v2");

@@ -220,7 +220,8 @@ static void in_callback(CUstream stream, CUresult status, void *data)
 	seen[2] = cuStreamQuery(stream);
 }
 
-/* A stream's host function may not call the driver. Another thread frees memory for it. */
+/* A stream's host function may not call the driver. Another thread frees memory for the host
+ * function. */
 static void callbacks(void)
 {
 	DRIVER(cuMemAlloc_v2, CUdeviceptr *, size_t);

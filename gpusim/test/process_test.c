@@ -50,7 +50,8 @@ static void the_total_is_never_exceeded(void)
 }
 
 /*
- * Allocates, frees and launches for ever. The test kills it at a random moment.
+ * The process allocates, frees and launches for ever. The test kills the process at a random
+ * moment.
  */
 static void churn(void *unused)
 {

@@ -102,7 +102,7 @@ type Meter struct {
 }
 
 // Account contains the amounts that a container's processes count against its limits. The root user
-// of the container can falsify it, but gains nothing.
+// of the container can falsify the amounts, but gains nothing.
 type Account struct {
 	MemoryBytes uint64  `json:"memoryBytes"`
 	BusySeconds float64 `json:"busySeconds"`

@@ -152,8 +152,8 @@ PID is the process id on the node or, in a container, in that container.
 		})
 }
 
-// allCommand returns the command that kubectl vgpu runs in agents' pods. Scripts
-// may run it too.
+// allCommand returns the command that kubectl vgpu runs in agents' pods. Scripts may also run the
+// command.
 func allCommand() *cobra.Command {
 	var h here
 	var output string

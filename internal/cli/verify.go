@@ -120,7 +120,7 @@ func clearProgress(out *os.File) {
 	}
 }
 
-// writeFile writes a report to path. An empty path disables it.
+// writeFile writes a report to path. An empty path disables the report.
 func writeFile(path string, report verify.Report, write func(io.Writer, verify.Report) error) (err error) {
 	if path == "" {
 		return nil

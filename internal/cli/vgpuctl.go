@@ -138,7 +138,7 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-// errUnsound reports that doctor found problems. doctor has already printed them.
+// errUnsound reports that doctor found problems. doctor has already printed the problems.
 var errUnsound = errors.New("found problems on this node; to fix each, do what follows its arrow")
 
 func doctorCommand() *cobra.Command {

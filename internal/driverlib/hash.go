@@ -10,7 +10,7 @@ import (
 
 // gnuHash returns the hash table of DT_GNU_HASH for symbols. gnuHash also returns
 // the symbols in the order that the table requires, by bucket. first is the
-// number of symbols before them.
+// number of symbols before the sorted symbols.
 func gnuHash(exports []export, first int) ([]byte, []export) {
 	const shift = 6 // of the Bloom filter's second bit; any value works
 	buckets := uint32(max(1, len(exports)/4))

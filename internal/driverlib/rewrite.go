@@ -87,7 +87,7 @@ func readImage(library []byte) (*image, error) {
 	return im, nil
 }
 
-// bytes returns a section's content. Writes to it change the image.
+// bytes returns a section's content. Writes to the content change the image.
 func (im *image) bytes(section string) []byte {
 	s := im.file.Section(section)
 	return im.content[s.Offset : s.Offset+s.Size]

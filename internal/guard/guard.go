@@ -70,7 +70,7 @@ func New(program string) *Guard {
 func (g *Guard) Run(ctx context.Context, opts ...stub.Option) error {
 	nrilog.Set(silent{}) // the runtime discards its plugins' output
 	st, err := stub.New(g, append([]stub.Option{
-		// Runtimes with NRI 0.12.4 or newer honour the policy. Older runtimes ignore it.
+		// Runtimes with NRI 0.12.4 or newer honour the policy. Older runtimes ignore the policy.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
 		stub.WithLogger(silent{}),
 		nri.Synchronizing(g.messages.synchronizing()),

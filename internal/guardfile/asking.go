@@ -34,7 +34,7 @@ type asking struct {
 	// Pods are the UIDs as the runtime reports them.
 	Pods []string `json:"pods"`
 	// Names are the same pods' namespaces and names, as "namespace/name", and NamesSHA256 is their
-	// checksum. The previous release neither writes nor reads them.
+	// checksum. The previous release neither writes nor reads names.
 	Names       []string `json:"names,omitempty"`
 	NamesSHA256 string   `json:"namesSHA256,omitempty"`
 }

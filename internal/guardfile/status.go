@@ -41,7 +41,7 @@ func Loaded(runDir string) (Status, bool, error) {
 	if lock.Type == unix.F_UNLCK {
 		return s, false, nil
 	}
-	// The guard may not have written it yet.
+	// The guard may not have written the status yet.
 	_ = json.NewDecoder(f).Decode(&s)
 	return s, true, nil
 }

@@ -50,7 +50,7 @@ func TestGuardIsInstalledReplacedAndRemoved(t *testing.T) {
 		before = after
 		checkPlugins(t, plugins)
 	}
-	// Removing it again succeeds.
+	// Removing the guard again succeeds.
 	for range 2 {
 		if err := nodefiles.RemoveGuard(plugins); err != nil {
 			t.Fatal(err)

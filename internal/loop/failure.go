@@ -12,7 +12,7 @@ const (
 	Recovered               // the attempt succeeded, and the last one failed
 )
 
-// Failure is the result of the last attempt at an operation. A loop uses it to log each
+// Failure is the result of the last attempt at an operation. A loop uses Failure to log each
 // failure once. The zero value stands for success. Failure is not safe for concurrent use.
 type Failure struct{ last Failures }
 

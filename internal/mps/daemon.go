@@ -213,7 +213,7 @@ func pids(answer string) []int {
 const exclusiveProcess = 3
 
 // setModes sets the compute modes if the configuration requests exclusive mode, and records the
-// previous modes. Otherwise it restores the recorded modes.
+// previous modes. Otherwise the function restores the recorded modes.
 func (s *Supervisor) setModes(d *daemon) error {
 	if s.Config.MPS.ComputeMode != config.ModeExclusiveProcess {
 		s.restoreModes()

@@ -39,7 +39,7 @@ const (
 	wellAfter = time.Minute
 )
 
-// Dirs are directories of the host. The agent has them under the same paths.
+// Dirs are directories of the host. The agent has the directories under the same paths.
 type Dirs struct {
 	// State contains the record of the running daemon.
 	State string

@@ -33,7 +33,7 @@ func tree(t *testing.T, files map[string]string) string {
 }
 
 // opened returns the cgroups whose list of processes was opened. The kernel creates a cgroup's
-// files; here they exist before.
+// files; here the files exist before.
 func opened(t *testing.T, root string) []string {
 	t.Helper()
 	files, err := openCgroups(root)

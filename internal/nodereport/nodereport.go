@@ -11,8 +11,8 @@ import (
 )
 
 // FormatVersion is the version of the file's format that this code writes, and
-// the only version that it reads. A new field does not change it, because
-// readers ignore unknown fields.
+// the only version that it reads. A new field does not change the version,
+// because readers ignore unknown fields.
 const FormatVersion = 1
 
 // FileName is the report's name in the run directory.
@@ -42,7 +42,7 @@ type Report struct {
 type Sums struct {
 	// Used are the requests of the pods that are bound to this node and have
 	// not ended, as the scheduler and the kubelet count them. The patcher never
-	// lowers capacity below them.
+	// lowers capacity below these requests.
 	Used map[string]int64 `json:"used,omitempty"`
 	// Free is the unallocated capacity of the GPUs, in the units of each
 	// resource.

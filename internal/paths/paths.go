@@ -16,7 +16,7 @@ const (
 	Vgpuctl     = "vgpuctl"
 	// Mgctl is the name of vgpuctl for users of MetaGPU.
 	Mgctl = "mgctl"
-	// Preload lists the libraries for ld.so. A container has it as /etc/ld.so.preload.
+	// Preload lists the libraries for ld.so. A container has the file as /etc/ld.so.preload.
 	Preload = "ld.so.preload"
 	// StandIns is a directory with a subdirectory for each value of $PLATFORM. The
 	// loaders of 32-bit programs find empty libraries there, and the loaders of 64-bit
@@ -128,8 +128,8 @@ func Agent(runDir string) string { return filepath.Join(runDir, "agent") }
 // queries.
 func AgentSocket(runDir string) string { return filepath.Join(Agent(runDir), "agent.sock") }
 
-// AdminSocket returns the socket for queries of the node's root. Containers cannot
-// access it.
+// AdminSocket returns the socket for queries of the node's root. Containers cannot access the
+// socket.
 func AdminSocket(runDir string) string { return filepath.Join(runDir, "admin.sock") }
 
 // MetricsSocket returns the socket at which the node's root reads metrics if others

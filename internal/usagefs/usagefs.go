@@ -114,9 +114,9 @@ func (m *Mounts) Remove(podUID string, container ...string) error {
 }
 
 // Remove removes a directory and unmounts all mounts on or below it. Processes that
-// use a page keep it. If the mounts of this namespace do not propagate to the
-// node's, the node's mounts are still removed. The kernel detaches a mount
-// when its directory is removed.
+// use a page keep the page. If the mounts of this namespace do not propagate to the
+// node's, the node's mounts are still removed. The kernel detaches a mount when its
+// directory is removed.
 func Remove(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {

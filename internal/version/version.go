@@ -9,7 +9,7 @@ package version
 // [A-Za-z0-9_][A-Za-z0-9._-]*. The "+" of semantic versions is not allowed.
 const Base = "0.1.0-dev"
 
-// Version is the release that runs. A build may override it by
+// Version is the release that runs. A build may override Version by
 //
 //	-ldflags "-X github.com/nri-vgpu/nri-vgpu/internal/version.Version=…"
 var Version = Base

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file fuzzes the words of the usage page with a container's GPU time. Each process of the
-// container can write them. The processes charge, refill, take time back and read the phase of the
-// container's GPUs, while time passes and arbitrary values are written to these words.
+// container can write these words. The processes charge, refill, take time back and read the phase
+// of the container's GPUs, while time passes and arbitrary values are written to these words.
 //
 // The guarantees: no overflow, whatever the values are; no wait longer than the time to pay off the
 // deepest debt; and with unforged words, the time spent and the balance together never exceed the

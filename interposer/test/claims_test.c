@@ -308,7 +308,7 @@ static void restore_pieces(struct piece *were)
 			keep(were[i].kind, were[i].key, were[i].context);
 }
 
-// release_primary releases the primary context. Other threads may retain it at any moment.
+// release_primary releases the primary context. Other threads may retain the context at any moment.
 static void release_primary(void)
 {
 	struct piece *were = NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A launch on the fast path is recorded once, with the same work and stream as in the throttle. Any
-// change of the fast path's conditions ends it. The driver here has a GPU with two contexts, and
+// change of its conditions ends the fast path. The driver here has a GPU with two contexts, and
 // runs equally long work items one after another.
 
 #include <pthread.h>

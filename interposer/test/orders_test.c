@@ -78,7 +78,7 @@ static void body(int at)
 	work(&processes[at]);
 }
 
-// try_orders makes this many processes do the same.
+// try_orders makes this many processes do the same steps.
 static void try_orders(int wanted, int most_switches, void (*what)(struct process *process), void (*ended)(void))
 {
 	count = wanted;

@@ -19,7 +19,7 @@ driver() {
 }
 
 # failing "CALL RESULT [after N]"… makes a new machine whose driver returns these results. failing
-# checks them in a program without the interposer.
+# checks the results in a program without the interposer.
 failing() {
 	local failure call result
 	driver "${@/#/fail = }"

@@ -272,7 +272,7 @@ static void all_leave(void)
 	CHECK_EQUAL(launches_on_page(), launches);
 }
 
-// some_died checks the same. A process that dies while emptying a slot may be counted twice.
+// some_died makes the same checks. A process that dies while emptying a slot may be counted twice.
 static void some_died(void)
 {
 	CHECK(vg_slots_reap(&page, 0));

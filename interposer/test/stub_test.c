@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the arguments that a stub passes on, and the library that a name opens. Run it
-// with the interposer preloaded, and probe.c's library in LD_LIBRARY_PATH. Usage: stub_test
+// This test covers the arguments that a stub passes on, and the library that a name opens. Run the
+// test with the interposer preloaded, and probe.c's library in LD_LIBRARY_PATH. Usage: stub_test
 // INTERPOSER-DIR PROBE-DIR
 
 #define _GNU_SOURCE

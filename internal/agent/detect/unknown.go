@@ -52,7 +52,7 @@ func (d *Detector) usage(c *container) limits.Usage {
 }
 
 // broken reports whether the tenant's content makes a usage page unreadable. The tenant cannot
-// write to the limits page. If both pages have another version, another release made them.
+// write to the limits page. Pages that both have another version were made by another release.
 func broken(dir string, err error) bool {
 	if errors.Is(err, limits.ErrVersion) {
 		_, err := limits.Read(filepath.Join(dir, limits.LimitsFile))

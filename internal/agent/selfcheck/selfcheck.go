@@ -3,7 +3,7 @@
 // Package selfcheck compares the GPU time that containers are charged, by their usage pages, with
 // the driver's samples of their processes. The driver names the active process a few times a
 // second. The comparison accounts for the sampling error of these observations. The result is only
-// reported; it does not correct the meter.
+// reported, and does not correct the meter.
 package selfcheck
 
 import (

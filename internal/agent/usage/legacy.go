@@ -126,8 +126,8 @@ var (
 		"GPU memory that the process holds, in percent of its container's memory limit.", metaGPUProcess, nil)
 )
 
-// metaGPUNames exports the names of MetaGPU's exporter. Unlike our metrics, it has a series for
-// each process.
+// metaGPUNames exports the names of MetaGPU's exporter. Unlike our metrics, that exporter has a
+// series for each process.
 type metaGPUNames struct{ *Collector }
 
 // Describe implements prometheus.Collector.

@@ -2,7 +2,7 @@
 
 // Package doctor examines a node. The package reports problems that keep nri-vgpu
 // from working or from enforcing limits, each with its fix. Thin probes gather the
-// facts; pure checks judge them.
+// facts; pure checks judge the facts.
 package doctor
 
 import (
@@ -55,8 +55,8 @@ type Facts struct {
 	// DriverVersion is the first line of the NVIDIA kernel driver's version file, ""
 	// without a driver.
 	DriverVersion string
-	// Names are the exports of the driver that this version does not know. NamesErr
-	// is the error of reading them.
+	// Names are the exports of the driver that this version does not know. NamesErr is the error of
+	// reading the exports.
 	Names    driverlib.Variant
 	NamesErr error
 	// KubeletErr is the error of the kubelet's health probe.
@@ -77,8 +77,8 @@ type Runtime struct {
 	Name, Version string
 	// SocketErr is the error of connecting to the NRI socket.
 	SocketErr error
-	// Settings are the runtime's settings that doctor checks. SettingsErr is the
-	// error of reading them.
+	// Settings are the runtime's settings that doctor checks. SettingsErr is the error of reading
+	// the settings.
 	Settings    Settings
 	SettingsErr error
 }

@@ -3,7 +3,7 @@
 // Package explain finds out why a pod waits, was refused or is slow, or which
 // problem a node has, and finds the fix. The package reads the spec, the
 // Events, the agents' overviews and the throttled time of containers. One file
-// gathers the facts; pure functions judge them.
+// gathers the facts; pure functions judge the facts.
 package explain
 
 import (

@@ -45,8 +45,7 @@ func node(name string, memory int64) corev1.Node {
 	}
 }
 
-// about returns a pod on a node with one GPU of 16000 MiB. Another pod holds
-// half of it.
+// about returns a pod on a node with one GPU of 16000 MiB. Another pod holds half of the GPU.
 func about(asks map[string]int64, change func(*Pod)) Pod {
 	p := Pod{
 		Pod: &corev1.Pod{

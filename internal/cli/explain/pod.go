@@ -425,7 +425,7 @@ func Status(pod *corev1.Pod) string {
 }
 
 // Waiting returns entries for the pods that request a part of a GPU, hold none
-// and are not in have. Agents do not list them.
+// and are not in have. Agents do not list such pods.
 func Waiting(pods []corev1.Pod, nodes []corev1.Node, have []show.PodEntry) []show.PodEntry {
 	known := map[string]bool{}
 	for _, e := range have {

@@ -19,8 +19,8 @@ import (
 
 const (
 	// contextsName is the file with the sizes of contexts, in the directory of
-	// groups. Only the user can write it. The file disappears with the session or at
-	// reboot.
+	// groups. Only the user can write the file. The file disappears with the session
+	// or at reboot.
 	contextsName = "contexts.json"
 	// contextsLock serializes the measurements of concurrent runs.
 	contextsLock = "contexts.lock"

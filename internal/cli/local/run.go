@@ -42,7 +42,7 @@ const (
 // process ID, the terminal, signals and the exit status. Run returns only on error.
 //
 // A watcher process waits for the program and all its descendants, and then removes
-// the pages. If the watcher is killed, the next Run removes them.
+// the pages. If the watcher is killed, the next Run removes the pages.
 func Run(ctx context.Context, r Request, group string, command []string) error {
 	program, err := exec.LookPath(command[0])
 	if err != nil {

@@ -69,7 +69,7 @@ type Places struct {
 
 // Status returns the visible holders of limits. In a container or a run Status returns
 // that holder. Elsewhere Status returns all containers of the node and all groups of
-// this user. Status omits unreadable holders and names them in the error.
+// this user. Status omits unreadable holders; the error names the holders.
 func Status(p Places) ([]Holder, error) {
 	if _, err := os.Lstat(filepath.Join(p.RunDir, limits.LimitsFile)); err == nil {
 		return one(Holder{Dir: p.RunDir})

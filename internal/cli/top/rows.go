@@ -39,8 +39,8 @@ type row struct {
 	processes      int
 }
 
-// rows returns the rows of all GPUs by node and index. The containers of a GPU
-// follow it in the given order.
+// rows returns the rows of all GPUs by node and index. The row of a GPU is followed by those of its
+// containers, in the given order.
 func rows(all []agentapi.Overview, order string, earlier map[string]agentapi.Overview) []row {
 	var list []row
 	for _, o := range all {

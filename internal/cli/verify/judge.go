@@ -22,7 +22,7 @@ type measured struct {
 	// cut is the longest launch of any tenant, because a measurement may start or end
 	// within a launch.
 	cut float64
-	// sum is the total GPU time of saturating tenants without limits. Switches between them
+	// sum is the total GPU time of saturating tenants without limits. Switches between the tenants
 	// take the rest.
 	sum float64
 }

@@ -45,7 +45,8 @@ var Required = []string{
 // missing.
 var optional = []string{paths.ContainerStandIns}
 
-// These errors describe a container that has mounts of our files. Errors of Check wrap one of them.
+// These errors describe a container that has mounts of our files. Errors of Check wrap one of these
+// errors.
 var (
 	// ErrIncomplete means that a file of ours was never mounted, or cannot be checked.
 	ErrIncomplete = errors.New("not all of nri-vgpu's files are mounted")

@@ -35,7 +35,7 @@ var (
 	// page from being read, or grows it.
 	VGPUUsageForged = Reason{"VGPUUsageForged", corev1.EventTypeWarning, "Detect"}
 	// VGPUMemoryLimitReached means that a container's processes were refused memory at its limit.
-	// The processes may have continued without it, or have failed.
+	// The processes may have continued without the memory, or have failed.
 	VGPUMemoryLimitReached = Reason{"VGPUMemoryLimitReached", corev1.EventTypeWarning, "Limit"}
 )
 

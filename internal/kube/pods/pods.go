@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// These annotations are set by kubelet. Kubelet overwrites them in its requests to the runtime. In
-// the API, a user may write them unless a policy forbids that.
+// These annotations are set by kubelet. Kubelet overwrites the annotations in its requests to the
+// runtime. In the API, a user may write them unless a policy forbids that.
 const (
 	// MirrorAnnotation is on the API's copy of a static pod, and contains the runtime's UID of that
 	// pod.
@@ -127,8 +127,8 @@ func Ended(pod *corev1.Pod) bool {
 }
 
 // Get returns a pod of this node by the runtime's reference. Get returns at once if the watch has
-// delivered the pod. Otherwise it asks the API server, within the wait that Options set. The pod is
-// shared: read only.
+// delivered the pod. Otherwise Get asks the API server, within the wait that Options set. The pod
+// is shared: read only.
 func (c *Cache) Get(ctx context.Context, ref Ref) (*corev1.Pod, error) {
 	if pod, ok := c.Cached(ref); ok {
 		return pod, nil

@@ -33,8 +33,8 @@ type Remover struct {
 	Root string
 	// Proc is a procfs that shows the node's processes.
 	Proc string
-	// Program is the path of the guard's program on the node, "" if there is none. The
-	// guard's settings are beside it.
+	// Program is the path of the guard's program on the node, "" if there is none. The guard's
+	// settings are beside the program.
 	Program string
 }
 

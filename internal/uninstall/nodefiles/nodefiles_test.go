@@ -154,7 +154,7 @@ func TestRemoveWithoutAGuard(t *testing.T) {
 	}
 }
 
-// The configuration names the directories. Files of other programs in them stay.
+// The configuration names the directories. Files of other programs in the directories stay.
 func TestRemoveLeavesFilesOfOthers(t *testing.T) {
 	r, s := installed(t)
 	for _, path := range []string{

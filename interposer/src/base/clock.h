@@ -2,7 +2,7 @@
 
 // This header declares a clock for frequent readings. The kernel's clock would cost too much.
 // Between two readings of CLOCK_MONOTONIC the clock advances by the processor's counter, which
-// takes half the time to read. The clock's owner guards it.
+// takes half the time to read. The clock's owner guards the clock.
 
 #ifndef VG_CLOCK_H
 #define VG_CLOCK_H

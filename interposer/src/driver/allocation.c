@@ -13,7 +13,7 @@ struct vg_units {
 	uint64_t count;
 };
 
-// vg_units_map reports whether the driver maps this many units. vg_units_map unmaps them
+// vg_units_map reports whether the driver maps this many units. vg_units_map unmaps the units
 // afterwards.
 static bool vg_units_map(const struct vg_units *units, uint64_t count)
 {

@@ -50,7 +50,7 @@ void vg_capture_join_end(void);
 CUresult vg_capture_ended(CUstream stream, bool per_thread, CUresult result);
 
 // vg_capture_forget is called before a stream is destroyed. vg_capture_forget returns how many
-// captures it has forgotten. vg_capture_remember restores them if the driver refuses.
+// captures it has forgotten. vg_capture_remember restores the captures if the driver refuses.
 unsigned vg_capture_forget(CUstream stream);
 void vg_capture_remember(CUstream stream, unsigned count);
 

@@ -36,8 +36,8 @@ vg_function vg_real_lookup(uint32_t index);
 // takes any arguments and returns an error.
 vg_function vg_real(uint32_t index);
 
-// vg_real_resolve returns the function that a stub calls. Stubs call it at the first call of a
-// function.
+// vg_real_resolve returns the function that a stub calls. Stubs call vg_real_resolve at the first
+// call of a function.
 vg_function vg_real_resolve(uint32_t index);
 
 #endif

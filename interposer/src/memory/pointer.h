@@ -18,7 +18,7 @@
 CUresult vg_pointer_charge(struct vg_state *state, CUmemoryPool handle, CUdeviceptr address);
 
 // vg_pointer_take removes an imported pointer that is about to be freed from the table; NULL: the
-// address is no such pointer. vg_pointer_freed discharges it if the driver has freed it.
+// address is no such pointer. vg_pointer_freed discharges the pointer if the driver has freed it.
 // vg_pointer_freed_async ends the charge when the stream has reached the free.
 struct vg_entry *vg_pointer_take(struct vg_state *state, CUdeviceptr address);
 void vg_pointer_freed(struct vg_state *state, struct vg_entry *entry, bool freed);

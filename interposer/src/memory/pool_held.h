@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Stream-ordered memory. The charge is the memory that the pool holds of the device, not the memory
-// that a program requested from the pool: a pool keeps memory after a free. The driver reports it
-// (RESERVED_MEM_CURRENT).
+// that a program requested from the pool: a pool keeps memory after a free. The driver reports the
+// held memory (RESERVED_MEM_CURRENT).
 
 #ifndef VG_POOL_HELD_H
 #define VG_POOL_HELD_H

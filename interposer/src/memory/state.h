@@ -34,7 +34,7 @@ struct vg_pool_answer {
 };
 
 // vg_pool is a source of stream-ordered memory: a pool, or a device's memory of graphs. Only the
-// driver knows how much device memory it holds.
+// driver knows how much device memory a pool holds.
 struct vg_pool {
 	// The fields that identify the pool are read without a lock and written under pool_mutex.
 	_Atomic(CUmemoryPool) handle; // NULL: the graphs' memory of `ordinal`

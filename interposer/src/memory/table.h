@@ -67,8 +67,8 @@ struct vg_table {
 // vg_table_put adds an entry, which then belongs to the table.
 void vg_table_put(struct vg_table *table, struct vg_entry *entry);
 
-// vg_table_put_new adds an entry if there is none with this kind and key. Otherwise it returns
-// false, and the entry still belongs to the caller.
+// vg_table_put_new adds an entry if there is none with this kind and key. Otherwise
+// vg_table_put_new returns false, and the entry still belongs to the caller.
 bool vg_table_put_new(struct vg_table *table, struct vg_entry *entry);
 
 // vg_table_take removes an entry and returns it to the caller, who frees it; NULL: there is none.
@@ -78,7 +78,7 @@ struct vg_entry *vg_table_take(struct vg_table *table, enum vg_kind kind, uint64
 bool vg_table_get(struct vg_table *table, enum vg_kind kind, uint64_t key, struct vg_entry *copy);
 
 // vg_table_with calls `visit` under the entry's lock, with the entry or NULL. The result of `visit`
-// replaces the entry; NULL removes it. A replaced or removed entry belongs to the visitor.
+// replaces the entry; NULL removes the entry. A replaced or removed entry belongs to the visitor.
 void vg_table_with(struct vg_table *table, enum vg_kind kind, uint64_t key,
 		   struct vg_entry *(*visit)(struct vg_entry *entry, void *context), void *context);
 

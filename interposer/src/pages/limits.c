@@ -97,7 +97,7 @@ void vg_limits_follow(struct vg_pages *pages)
 		} else {
 			for (uint32_t i = 0; i < pages->device_count; i++)
 				atomic_store(&pages->memory[i], 0);
-			// Do not read it again before its generation changes.
+			// Do not read the page again before its generation changes.
 			atomic_store(&pages->verified, generation + 1);
 			vg_log(VG_LOG_PAGES, "the limits page has become corrupt; no more memory is "
 					     "granted until it is re-created");

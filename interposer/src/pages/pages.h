@@ -119,7 +119,7 @@ static inline void vg_sub(uint64_t *field, uint64_t value)
 		continue;
 }
 
-// vg_slot_used returns the bytes that a slot's process was granted. For this process's own slot
+// vg_slot_used returns the bytes that a slot's process was granted. For this process's own slot,
 // vg_slot_used returns at least `own`, whatever others have written there.
 static inline uint64_t vg_slot_used(const struct vg_pages *pages, uint32_t slot, uint32_t device)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header covers statistics about probes, for the agent: how often their results were rejected,
-// how fast the GPU's clock drifts, and how long its time slices are. No limit depends on them.
+// how fast the GPU's clock drifts, and how long its time slices are. No limit depends on these
+// statistics.
 
 #ifndef VG_DISTRUST_H
 #define VG_DISTRUST_H

@@ -261,7 +261,7 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class);
 
 // vg_meter_note_thread records which thread launches: the launches of a single thread need not be
-// counted. Call it before vg_segment_before.
+// counted. Call the function before vg_segment_before.
 void vg_meter_note_thread(struct vg_meter *meter);
 
 // vg_meter_on_way_begin counts a launch, after vg_segment_before. vg_meter_on_way_begin returns the

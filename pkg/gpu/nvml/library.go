@@ -62,7 +62,8 @@ func FindLibrary(root, explicit string) (string, error) {
 const cudaLibraryName = "libcuda.so.1"
 
 // FindCUDALibrary returns the path of the driver's libcuda. If opts.Library is set,
-// FindCUDALibrary looks in that directory first. Otherwise it searches as FindLibrary does.
+// FindCUDALibrary looks in that directory first. Otherwise FindCUDALibrary searches as FindLibrary
+// does.
 func FindCUDALibrary(opts Options) (string, error) {
 	if opts.Library != "" {
 		if path := filepath.Join(filepath.Dir(opts.Library), cudaLibraryName); isFile(path) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package components builds the programs of a Kubernetes node, each from a tools module that pins
-// its version. The package keeps them in a cache that outlives the working tree.
+// its version. The package keeps the programs in a cache that outlives the working tree.
 package components
 
 import (

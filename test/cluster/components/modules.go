@@ -19,7 +19,7 @@ type Module struct {
 	// ModFile is the path of the module's go.mod, if it is not the default.
 	ModFile string
 	// Completed are modules that were published without some of their files. Copies with these
-	// files replace them.
+	// files replace such modules.
 	Completed []Completion
 	// FirstBuild is the build time on two cores with an empty build cache; Build prints it for the
 	// waiting user.

@@ -143,10 +143,10 @@ func (h hierarchy) delegate(dir string) error {
 }
 
 // inheritCPUSet copies the parent's processors and memory nodes to a new cpuset of cgroup v1. A
-// cpuset without them can hold no process.
+// cpuset without processors and memory nodes can hold no process.
 func inheritCPUSet(parent, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.controllers")); err == nil {
-		return nil // cgroup v2 inherits them itself
+		return nil // cgroup v2 inherits processors and memory nodes itself
 	}
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(parent, name))
