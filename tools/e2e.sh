@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the end-to-end tests on several local nodes at a time, because they mostly wait
-# for pods, kubelets and time-outs. Each line of output begins with the name of its
-# part. The output is kept in build/e2e.
+# This script runs the end-to-end tests on several local nodes at a time, because they
+# mostly wait for pods, kubelets and time-outs. Each line of output begins with the
+# name of its part. The output is kept in build/e2e.
 #
 # A failed part is run again with the machine to itself, and the output reports the
 # repetition. Nodes that share two processors delay each other. Chaos is not repeated if

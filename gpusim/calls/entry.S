@@ -76,7 +76,7 @@ gs_call_return:
 	ret
 	.size	gs_call_return, . - gs_call_return
 
-	/* Calls an empty function as the call whose index is the argument. */
+	/* gs_call_empty calls an empty function as the call whose index is the argument. */
 	.globl	gs_call_empty
 	.hidden	gs_call_empty
 	.type	gs_call_empty, @function

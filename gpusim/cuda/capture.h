@@ -17,7 +17,8 @@ void sim_capture_break(struct sim_capture *capture);
 CUresult sim_capture_intact(const struct sim_stream *stream);
 uint64_t sim_capture_thread(void);
 
-/* sim_capture_begin begins a capture. Creates a graph if the caller passes no graph. */
+/* sim_capture_begin begins a capture. sim_capture_begin creates a graph if the caller passes no
+ * graph. */
 CUresult sim_capture_begin(struct sim_stream *stream, struct sim_graph *graph, int mode);
 CUresult sim_capture_end(struct sim_stream *stream, struct sim_graph **graph);
 CUresult sim_capture_set_tips(struct sim_stream *stream, struct sim_node *const *tips, size_t count);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file implements calls that drivers later than 580 added: copies with attributes, host
- * functions with a wait mode, graph nodes with a context. Also the calls of the fictitious driver
- * `unknown`.
+ * functions with a wait mode, graph nodes with a context. The file also implements the calls of the
+ * fictitious driver `unknown`.
  */
 #include "sim.h"
 

@@ -47,8 +47,8 @@ struct control {
 	int quit; /* the connection of the client that requested it, -1: none */
 };
 
-/* control_run runs the daemon until a client quits it. Writes to `ready` once it accepts
- * clients. */
+/* control_run runs the daemon until a client quits it. control_run writes to `ready` once the
+ * daemon accepts clients. */
 int control_run(int ready);
 
 /* control_server returns the server of a user, and starts it if there is none; NULL on failure. */

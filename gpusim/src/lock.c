@@ -112,7 +112,7 @@ void gs_lock_inherit(struct gs_handle *handle)
 	 * more. */
 	if (seen == 0 || HOLDER(seen) != handle->id)
 		return;
-	/* Fails if a waiter saw the identity free and took the lock over just before. */
+	/* take() fails if a waiter saw the identity free and took the lock over just before. */
 	if (!take(&handle->state->lock, seen, seen ^ INHERITED))
 		return;
 	gs_repair(handle->state);

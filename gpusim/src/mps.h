@@ -38,7 +38,8 @@ uint32_t gs_mps_part(const char *text);
 /* gs_mps_size returns the bytes of a size such as "512M" or "4G"; 0: invalid. */
 uint64_t gs_mps_size(const char *text, const char **rest);
 
-/* gs_mps_connect connects to a socket in a pipe directory. Returns the socket, or -errno. */
+/* gs_mps_connect connects to a socket in a pipe directory. gs_mps_connect returns the socket, or
+ * -errno. */
 int gs_mps_connect(const char *dir, const char *name);
 
 #endif

@@ -4,8 +4,8 @@
  * measurements of programs on this machine:
  *   fidelity pair|gaps|latency|calls|CALL
  * "calls" lists the calls whose cost was recorded.
- * Ends with OUT_OF_BOUNDS if a figure is more than 5 % off. Times are the GPU's, so they hold on a
- * busy host. The time of a call is the best of many batches.
+ * The program ends with OUT_OF_BOUNDS if a figure is more than 5 % off. Times are the GPU's, so
+ * they hold on a busy host. The time of a call is the best of many batches.
  */
 #include "harness.h"
 

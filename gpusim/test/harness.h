@@ -52,7 +52,7 @@ void *driver(const char *name);
  */
 enum { OUT_OF_BOUNDS = 75 };
 
-/* Checks that a value is within bounds, and prints it if it is not. */
+/* BETWEEN checks that a value is within bounds, and prints any other value. */
 #define BETWEEN(value, low, high) \
 	do { \
 		double value_ = (double)(value); \

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs test programs, each on a separate machine state.
+# This script runs test programs, each on a separate machine state.
 #   run.sh BUILD_DIR PROGRAM…
 set -eu
 

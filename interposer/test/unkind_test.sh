@@ -68,7 +68,7 @@ test_exports() {
 	program=sharing try given-back $((2 * gib)) given-back
 }
 
-# Exports do not prevent a process from beginning a new context, and do not exceed the limit then.
+# A process with exports may begin a new context, and does not exceed the limit.
 test_contexts_again() {
 	program=sharing try contexts-again $((context * 3 / 2)) contexts-again
 	program=sharing below exports-kept $((2 * gib))

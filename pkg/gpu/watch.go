@@ -46,7 +46,7 @@ type WatchOptions struct {
 var errSilent = errors.New("the driver does not answer")
 
 // Watch processes the driver's reports until ctx ends. A driver that hangs
-// blocks one goroutine; Refresh detects that the GPUs are unusable then.
+// blocks one goroutine; Refresh then detects that the GPUs are unusable.
 func (i *Inventory) Watch(ctx context.Context, source Events, opts WatchOptions) {
 	ignored := func(number uint64) bool { return slices.Contains(opts.Ignored, int(number)) }
 	reports := follow(ctx, source)

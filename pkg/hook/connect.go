@@ -72,8 +72,8 @@ func (h *Hook) session(ctx context.Context) error {
 		return err
 	}
 	// The stub blocks forever if the runtime disappears between registering and
-	// configuring the plugin. Closing the connection is the only remedy; the
-	// goroutine leaks then.
+	// configuring the plugin. Closing the connection is the only remedy, and
+	// leaks the goroutine.
 	defer conn.Close()
 	e := &edge{Hook: h, synced: make(chan struct{})}
 	st, err := h.stub(e, conn)

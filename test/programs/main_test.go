@@ -136,7 +136,7 @@ type result struct {
 	stdout, stderr string
 	peak           uint64 // largest number of bytes physically held, on both GPUs
 
-	// Devices comes from its line of JSON.
+	// Devices comes from the program's line of JSON.
 	Devices int
 	Granted uint64
 }

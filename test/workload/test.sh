@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Checks the workloads without a driver and with wrong arguments.
-# Usage: test.sh DIRECTORY-OF-PROGRAMS
+# This script checks the workloads without a driver and with wrong arguments. Usage: test.sh
+# DIRECTORY-OF-PROGRAMS
 
 set -u
 programs=${1:?usage: test.sh DIRECTORY-OF-PROGRAMS}

@@ -135,7 +135,7 @@ VG_API(cuMemPoolImportFromShareableHandle, CUmemoryPool *pool, void *handle, int
 }
 
 // vg_over_limit refuses an import while the charge exceeds the limit. A pool may keep imported
-// memory even if it is freed at once: the next import is refused then.
+// memory even if the memory is freed at once; in that case the next import is refused.
 static CUresult vg_over_limit(struct vg_state *state)
 {
 	for (uint32_t i = 0; i < state->pages.device_count; i++) {

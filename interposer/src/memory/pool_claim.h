@@ -22,9 +22,9 @@ void vg_pool_claim_asked(struct vg_claim *claim, uint64_t bytes);
 bool vg_pool_claim_settle(struct vg_claim *claim, CUresult result);
 
 // vg_pool_claim_keep reserves for a graph the memory that it took of a device's memory of graphs
-// and still owns (cu_graph.c). vg_pool_claim_keep returns false if an epoch has begun since. The
-// driver need not be queried then: the memory stays charged until vg_pool_claim_kept, and after
-// that until the driver is queried again.
+// and still owns (cu_graph.c). vg_pool_claim_keep returns false if an epoch has begun since. After
+// vg_pool_claim_keep the driver need not be queried: the memory stays charged until
+// vg_pool_claim_kept, and from there until the next query of the driver.
 bool vg_pool_claim_keep(struct vg_state *state, struct vg_pool *pool, uint64_t bytes, uint64_t epoch);
 void vg_pool_claim_kept(struct vg_state *state, struct vg_pool *pool, uint64_t bytes);
 

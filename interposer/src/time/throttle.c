@@ -219,7 +219,7 @@ static bool vg_launch_in_flight(const struct vg_launch *launch, uint64_t waited)
 
 // vg_launch_wait returns how long to wait before the next check, in ns; 0: launch. Every wait for
 // the GPU is limited: another thread, or another GPU, may wait for the work that is held back here.
-// Waits for allowance end by themselves.
+// A wait for allowance ends by itself.
 static uint64_t vg_launch_wait(struct vg_launch *launch)
 {
 	uint64_t waited = launch->now - launch->came;

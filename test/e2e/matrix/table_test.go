@@ -74,7 +74,8 @@ func (n node) is(line string) bool {
 		strings.HasPrefix(strings.TrimSpace(cells[3]), n.kubelet+".")
 }
 
-// commitOf returns the tested commit; the table that this test writes is no change of it.
+// commitOf returns the tested commit. The table that this test writes does not count as a change of
+// the commit.
 func commitOf(t *testing.T, source string) string {
 	t.Helper()
 	git := func(args ...string) string {
