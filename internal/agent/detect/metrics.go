@@ -8,7 +8,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// These are the metrics of a Detector.
+// Metrics are the metrics of a Detector.
 type Metrics struct {
 	kinds       *prometheus.GaugeVec
 	unaccounted *prometheus.GaugeVec
