@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -145,23 +144,44 @@ func TestPatcherAdvertisesRestoresAndIsIdle(t *testing.T) {
 	r.still(200 * time.Millisecond)
 }
 
-// TestPatcherNoticesReportsSoon checks that the Node is updated soon after each report: most within a
-// quarter of the interval at which the patcher looks for a missing one.
-func TestPatcherNoticesReportsSoon(t *testing.T) {
+// TestLooksWakeThePatcherForNewReports checks that the frequent looks at the report's file end the
+// patcher's wait if the file is new, and only then.
+func TestLooksWakeThePatcherForNewReports(t *testing.T) {
 	t.Parallel()
-	cfg := nativeOnly()
-	r := startRig(t, cfg, time.Minute)
-	r.api.create()
-	var took []time.Duration
-	for i := range 9 {
-		gpus := []gpu.GPU{testGPU("GPU-a", true), testGPU("GPU-b", true)}[:1+i%2]
-		begin := time.Now()
-		r.report(func(report *nodereport.Report) { report.GPUs = gpus })
-		r.await(worth(cfg, gpus...), polled)
-		took = append(took, time.Since(begin))
+	r := &rig{t: t, api: newNodeAPI(t), path: filepath.Join(t.TempDir(), nodereport.FileName)}
+	patcher, err := New(Options{Client: r.api.client(), NodeName: testNode, Config: nativeOnly(), ReportPath: r.path, StaleAfter: time.Minute})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if slices.Sort(took); took[len(took)/2] > pollInterval/4 {
-		t.Errorf("the Node was updated after %v", took)
+	r.patcher = patcher
+	for range 3 {
+		r.report(nil)
+		if _, err := patcher.reports.observe(time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		look, woken := make(chan time.Time), make(chan bool)
+		go func() { woken <- patcher.wait(t.Context(), nil, look, nil) }()
+		for range 2 { // the second look shows that the first did not end the wait
+			select {
+			case look <- time.Now():
+			case <-woken:
+				t.Fatal("an unchanged report ends the wait")
+			}
+		}
+		r.report(nil)
+		var reported bool
+		select { // the second look may have come after the report
+		case reported = <-woken:
+		case look <- time.Now():
+			select {
+			case reported = <-woken:
+			case look <- time.Now():
+				t.Fatal("a new report does not end the wait")
+			}
+		}
+		if !reported {
+			t.Error("the wait ended without a report")
+		}
 	}
 }
 
