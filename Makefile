@@ -155,7 +155,8 @@ bench: build ## run the benchmarks
 
 # The options of all benchmarks: the build directory, and the commit for the
 # heading.
-BENCH := --build $(BUILD) --commit "$$(git describe --always --dirty)"
+COMMIT := --commit "$$(git describe --always --dirty)"
+BENCH  := --build $(BUILD) $(COMMIT)
 
 .PHONY: bench-memory
 bench-memory: build ## measure how exact memory limits are; LIB=path ENV="A=b" for another library, ARGS=--help
@@ -179,9 +180,9 @@ bench-agent: build root ## measure what agent and patcher cost a node with 500 p
 	@$(BUILD)/bench/agent $(BENCH) $(ARGS)
 
 .PHONY: bench-fleet
-bench-fleet: ## simulate how clusters of a thousand nodes place pods, in each mode; TRACE=DIR, ARGS=--help
+bench-fleet: ## simulate how a cluster of 300 nodes places pods, in each mode; TRACE=DIR, ARGS="--nodes 3000", --help
 	@$(GO) build -o $(BUILD)/bench/ ./bench/fleet
-	@$(BUILD)/bench/fleet $(BENCH) --tables $(BUILD)/bench/fleet.md --figure $(BUILD)/bench/fleet.svg $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
+	@$(BUILD)/bench/fleet $(COMMIT) --tables $(BUILD)/bench/fleet.md --figure $(BUILD)/bench/fleet.svg $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
 
 .PHONY: e2e-flood
 e2e-flood: image root ## measure how long pods take to start on a node full of pods with 64 asking containers

@@ -40,8 +40,7 @@ func main() {
 	cluster.Supervise()
 	var o options
 	flag.StringVar(&o.build, "build", "build", "directory in which the project is built")
-	flag.StringVar(&o.commit, "commit", "", "what is measured, for the heading")
-	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
+	report.Flags(flag.CommandLine, &o.commit, &o.output)
 	flag.IntVar(&o.pods, "pods", 500, "pods on the node")
 	flag.IntVar(&o.asking, "asking", 50, "those of them whose container has a part of a GPU")
 	flag.IntVar(&o.rounds, "rounds", 10, "how often each container is created")

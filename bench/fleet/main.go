@@ -24,17 +24,15 @@ import (
 )
 
 type options struct {
-	build, commit, output, trace, tables, figure string
-	nodes, seeds                                 int
-	load                                         float64
-	life, length                                 time.Duration
+	commit, output, trace, tables, figure string
+	nodes, seeds                          int
+	load                                  float64
+	life, length                          time.Duration
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.build, "build", "build", "not used; for the common arguments of benchmarks")
-	flag.StringVar(&o.commit, "commit", "", "what is measured, for the heading")
-	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
+	report.Flags(flag.CommandLine, &o.commit, &o.output)
 	flag.StringVar(&o.trace, "trace", "", "directory with the lists of Alibaba's cluster-trace-gpu-v2023, for the paper's experiment")
 	flag.StringVar(&o.tables, "tables", "", "file for tables in Markdown")
 	flag.StringVar(&o.figure, "figure", "", "file for a figure of the paper's experiment, as SVG")

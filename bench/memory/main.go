@@ -40,10 +40,9 @@ var errBroken = errors.New("the memory limit does not hold as it should")
 func main() {
 	var o options
 	flag.StringVar(&o.build, "build", "build", "directory in which the project is built")
-	flag.StringVar(&o.commit, "commit", "", "what is measured, for the heading")
+	report.Flags(flag.CommandLine, &o.commit, &o.output)
 	flag.StringVar(&o.library, "library", "", "another library to preload instead of ours, for comparison")
 	flag.StringVar(&o.variables, "env", "", "variables for it, as \"A=b C={limit_mib}\"; also {limit_bytes}, and {run_dir}, an empty directory")
-	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
 	flag.StringVar(&o.ways, "ways", "", "ways to try, separated by commas; all if empty")
 	flag.StringVar(&o.profiles, "profiles", "", "drivers to simulate, separated by commas: kind, or a profile's name; all if empty")
 	flag.StringVar(&o.profileDir, "profile-dir", "gpusim/profiles", "directory with the profiles")

@@ -38,8 +38,7 @@ var errBroken = errors.New("the interposer costs more than promised")
 func main() {
 	var o options
 	flag.StringVar(&o.build, "build", "build", "directory in which the project is built")
-	flag.StringVar(&o.commit, "commit", "", "what is measured, for the heading")
-	flag.StringVar(&o.output, "output", "", "file for the JSON lines instead of the standard output")
+	report.Flags(flag.CommandLine, &o.commit, &o.output)
 	flag.StringVar(&o.parts, "parts", "calls,starts,storms", "what to measure, separated by commas")
 	flag.StringVar(&o.profileDir, "profile-dir", "gpusim/profiles", "directory with the simulator's profiles")
 	flag.IntVar(&o.runs, "runs", 3, "times that the processes which make calls are started anew")

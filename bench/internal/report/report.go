@@ -6,6 +6,7 @@ package report
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -48,6 +49,13 @@ func cpuModel(path string) string {
 		}
 	}
 	return ""
+}
+
+// Flags registers the flags of every benchmark: the commit of the sources, and the file of the
+// output for Open.
+func Flags(flags *flag.FlagSet, commit, output *string) {
+	flags.StringVar(commit, "commit", "", "what is measured, for the heading")
+	flags.StringVar(output, "output", "", "file for the JSON lines instead of the standard output")
 }
 
 // Lines writes values as lines of JSON.
