@@ -157,16 +157,16 @@ func (h *Heartbeat) Run(ctx context.Context) {
 		case <-recount:
 			recount = nil
 			begin := time.Now()
-			h.recount()
+			h.recount(ctx)
 			rest = recountRest * time.Since(begin)
 		}
 	}
 }
 
 // recount rewrites the report if the Node's update is urgent.
-func (h *Heartbeat) recount() {
+func (h *Heartbeat) recount(ctx context.Context) {
 	if now := h.sums(h.toldGPUs); urgent(h.told, now) {
-		h.report(h.toldGPUs, now)
+		h.report(ctx, h.toldGPUs, now)
 	}
 }
 
@@ -184,7 +184,7 @@ func (h *Heartbeat) round(ctx context.Context) {
 	if err := h.Changed(gpus); err != nil {
 		h.Log.Error("failed to write the CDI spec of the node's GPUs", "error", err)
 	}
-	h.report(gpus, h.sums(gpus))
+	h.report(ctx, gpus, h.sums(gpus))
 	h.beat.Store(time.Now().UnixNano())
 }
 
@@ -234,8 +234,8 @@ func (h *Heartbeat) leavesReport(path string) bool {
 	return err == nil && before.PluginRegistered
 }
 
-// report writes node.json.
-func (h *Heartbeat) report(gpus []gpu.GPU, sums *nodereport.Sums) {
+// report writes node.json, unless ctx has ended.
+func (h *Heartbeat) report(ctx context.Context, gpus []gpu.GPU, sums *nodereport.Sums) {
 	h.told, h.toldGPUs = sums, gpus
 	path := filepath.Join(h.Config.Paths.RunDir, nodereport.FileName)
 	if h.leavesReport(path) {
@@ -245,10 +245,16 @@ func (h *Heartbeat) report(gpus []gpu.GPU, sums *nodereport.Sums) {
 	if h.Volcano != nil {
 		volcano = h.Volcano()
 	}
+	registered := h.Plugin.Registered()
+	// An agent that ends deregisters its plugin after ctx has ended. The report of that would
+	// withdraw capacity at each restart.
+	if ctx.Err() != nil {
+		return
+	}
 	err := nodereport.Write(path, nodereport.Report{
 		Volcano:          volcano,
 		Heartbeat:        time.Now().UTC(),
-		PluginRegistered: h.Plugin.Registered(),
+		PluginRegistered: registered,
 		Unadjusted:       h.Plugin.Unadjusted(),
 		AgentVersion:     version.Version,
 		GPUs:             gpus,

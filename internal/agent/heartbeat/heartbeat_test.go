@@ -134,6 +134,43 @@ func TestARestartWithdrawsNothing(t *testing.T) {
 	}
 }
 
+// TestAnEndWithdrawsNothing ends the agent at each point of its last round and its last recount. The
+// plugin leaves the runtime only after the context has ended.
+func TestAnEndWithdrawsNothing(t *testing.T) {
+	for name, last := range map[string]func(*Heartbeat, context.Context){
+		"round":   (*Heartbeat).round,
+		"recount": (*Heartbeat).recount,
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := oneGPU()
+			a := newAgent(t, n)
+			a.round(t.Context())
+			ctx, end := context.WithCancel(t.Context())
+			a.Pods = ending{n, func() { end(); n.registered = false }}
+			n.pods = nil // urgent
+			last(a, ctx)
+			report, err := nodereport.Read(filepath.Join(a.Config.Paths.RunDir, nodereport.FileName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !report.PluginRegistered {
+				t.Error("an agent that ends withdraws the node's capacity")
+			}
+		})
+	}
+}
+
+// ending ends the agent when it lists the node's pods.
+type ending struct {
+	*node
+	end func()
+}
+
+func (e ending) List() []*corev1.Pod {
+	e.end()
+	return e.node.List()
+}
+
 func TestAGPUsHealthIsToldWhenItChanges(t *testing.T) {
 	n := oneGPU()
 	a := newAgent(t, n)

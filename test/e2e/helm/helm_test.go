@@ -174,6 +174,8 @@ func TestHelm(t *testing.T) {
 	s.say("upgrading to %s", now.Version)
 	s.release("upgrade", now, "--set", "config.log.level=debug")
 	w.check()
+	w.watch.stopAfter(old)
+	w.watch = s.watchNode()
 	s.checkRuns(now.Version)
 	s.fits("new")
 	s.guardIs(old)

@@ -35,8 +35,8 @@ var alarms = []string{
 }
 
 // withdraws are the versions of releases whose agents report no registered plugin from their start
-// until the runtime has their plugin. As operations.md of these releases states, the Node offers no
-// capacity meanwhile.
+// until the runtime has their plugin, and possibly when they end. As operations.md of these releases
+// states, the Node offers no capacity meanwhile.
 var withdraws = []string{"0.0.1-f23a02b1375a"}
 
 // watch records each change of the memory that the Node offers.
@@ -111,15 +111,15 @@ func (w *watch) stop() {
 	}
 }
 
-// stopAfter ends the watch of a period in which agents of a release started. If the release
+// stopAfter ends the watch of a period in which agents of a release started or ended. If the release
 // withdraws capacity meanwhile, stopAfter checks that the Node offered no capacity only for this
 // reason, never another amount, and finally the same amount again.
-func (w *watch) stopAfter(started releases.Release) {
+func (w *watch) stopAfter(old releases.Release) {
 	w.Helper()
-	if slices.Contains(withdraws, started.Version) {
+	if slices.Contains(withdraws, old.Version) {
 		w.end()
 		<-w.done
-		w.Logf("while agents of %s started, the Node offered these amounts of memory: %v", started.Version, w.seen)
+		w.Logf("while agents of %s started or ended, the Node offered these amounts of memory: %v", old.Version, w.seen)
 		other := slices.ContainsFunc(w.why, func(why string) bool { return !strings.HasPrefix(why, nodestatus.ReasonPluginNotRegistered+":") })
 		if !other && len(w.why) == w.seen[0] && w.last != 0 {
 			delete(w.seen, 0)
