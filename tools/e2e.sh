@@ -38,6 +38,7 @@ run() {
     echo "e2e: $name passed"
   else
     echo "e2e: $name FAILED"
+    reasons "$name" | sed "s/^/$name: /"
     echo "$name" >>"$logs/failed"
   fi
 }
@@ -46,6 +47,16 @@ run() {
 start() {
   while (($(jobs -rp | wc -l) >= nodes)); do wait -n || true; done
   run "$@" &
+}
+
+# reasons NAME: prints the messages of a part's tests with the failed tests, or the end of
+# its output. A message has more lines if these are indented deeper.
+reasons() {
+  awk '/^ +[a-z0-9_]+\.go:[0-9]+: / { message = 1; print; next }
+    message && /^        / { print; next }
+    { message = 0 }
+    /^ *--- FAIL|^FAIL|^panic/ { print; failed = 1 }
+    END { exit !failed }' "$logs/$1.log" | tail -n 40 || tail -n 20 "$logs/$1.log"
 }
 
 # again NAME: repeats the failed tests of a part, or the whole part if its node failed
@@ -124,7 +135,7 @@ if [[ -s $logs/failed ]]; then
   echo "e2e: these failed:" >&2
   while read -r name; do
     echo "e2e: $name, $logs/$name.log:" >&2
-    grep -E '^ *--- FAIL|^FAIL|^panic' "$logs/$name.log" >&2 || tail -n 5 "$logs/$name.log" >&2
+    reasons "$name" >&2
   done <"$logs/failed"
   exit 1
 fi

@@ -147,7 +147,9 @@ func TestAnEndWithdrawsNothing(t *testing.T) {
 			a.round(t.Context())
 			ctx, end := context.WithCancel(t.Context())
 			a.Pods = ending{n, func() { end(); n.registered = false }}
-			n.pods = nil // urgent
+			more := n.pods[0].DeepCopy()
+			more.UID = "more"
+			n.pods = append(n.pods, more) // urgent
 			last(a, ctx)
 			report, err := nodereport.Read(filepath.Join(a.Config.Paths.RunDir, nodereport.FileName))
 			if err != nil {
