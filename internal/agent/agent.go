@@ -21,6 +21,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
 	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
@@ -141,7 +142,9 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 			p.heartbeat.PodsChanged()
 			p.volcano.Poke()
 		},
-		Reads: func(annotation string) bool { return request.Reads(annotation) || volcano.Reads(annotation) },
+		Reads: func(annotation string) bool {
+			return request.Reads(annotation) || volcano.Reads(annotation) || annotation == assign.Annotation
+		},
 	})
 	if err != nil {
 		return nil, err

@@ -63,6 +63,7 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.optionalPath("driver.nvml_library", cfg.Driver.NVMLLibrary)
 	c.injection(cfg.Injection)
 	c.placement(cfg.Placement)
+	c.scheduling(cfg.Scheduling)
 	c.memory(cfg.Memory)
 	c.oneOf("compute.policy", cfg.Compute.Policy, ComputeCap, ComputeShare)
 	c.howShared(cfg.Sharing)
@@ -148,6 +149,10 @@ func (c *checker) placement(p Placement) {
 	if p.EvictAfter < 0 || p.EvictAfter > maxEvictAfter {
 		c.bad("placement.evict_after", "is %d; allowed: 0 (never) to %d", p.EvictAfter, maxEvictAfter)
 	}
+}
+
+func (c *checker) scheduling(s Scheduling) {
+	c.oneOf("scheduling.mode", s.Mode, ScheduleBySums, ScheduleByPlugin)
 }
 
 func (c *checker) howShared(s Sharing) {

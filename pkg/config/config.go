@@ -11,22 +11,23 @@ import (
 
 // Config is the content of config.toml.
 type Config struct {
-	Node      Node      `toml:"node"`
-	Driver    Driver    `toml:"driver"`
-	Injection Injection `toml:"injection"`
-	Placement Placement `toml:"placement"`
-	Memory    Memory    `toml:"memory"`
-	Compute   Compute   `toml:"compute"`
-	Sharing   Sharing   `toml:"sharing"`
-	Health    Health    `toml:"health"`
-	Dialects  Dialects  `toml:"dialects"`
-	Detection Detection `toml:"detection"`
-	NRI       NRI       `toml:"nri"`
-	Guard     Guard     `toml:"guard"`
-	Paths     Paths     `toml:"paths"`
-	HTTP      HTTP      `toml:"http"`
-	Metrics   Metrics   `toml:"metrics"`
-	Log       Log       `toml:"log"`
+	Node       Node       `toml:"node"`
+	Driver     Driver     `toml:"driver"`
+	Injection  Injection  `toml:"injection"`
+	Placement  Placement  `toml:"placement"`
+	Scheduling Scheduling `toml:"scheduling"`
+	Memory     Memory     `toml:"memory"`
+	Compute    Compute    `toml:"compute"`
+	Sharing    Sharing    `toml:"sharing"`
+	Health     Health     `toml:"health"`
+	Dialects   Dialects   `toml:"dialects"`
+	Detection  Detection  `toml:"detection"`
+	NRI        NRI        `toml:"nri"`
+	Guard      Guard      `toml:"guard"`
+	Paths      Paths      `toml:"paths"`
+	HTTP       HTTP       `toml:"http"`
+	Metrics    Metrics    `toml:"metrics"`
+	Log        Log        `toml:"log"`
 }
 
 // Node holds the settings for all GPUs of the node.
@@ -121,6 +122,20 @@ type Placement struct {
 	// evicted; 0 is never.
 	EvictAfter int `toml:"evict_after"`
 }
+
+// Modes of scheduling.
+const (
+	ScheduleBySums   = "sums"      // by a scheduler that knows the sums of the node's GPUs
+	ScheduleByPlugin = "scheduler" // by nri-vgpu-scheduler
+)
+
+// Scheduling configures what the Node publishes about its GPUs.
+type Scheduling struct {
+	Mode string `toml:"mode"`
+}
+
+// ByPlugin reports whether nri-vgpu-scheduler binds the node's pods.
+func (s Scheduling) ByPlugin() bool { return s.Mode == ScheduleByPlugin }
 
 // Memory configures limits on GPU memory.
 type Memory struct {

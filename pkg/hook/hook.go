@@ -27,7 +27,6 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/container/runtimes"
 	"github.com/nri-vgpu/nri-vgpu/internal/deadline"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
-	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -204,7 +203,7 @@ func (h *Hook) request(ctx context.Context, c adjust.Container) (request.Pod, bo
 	if _, held := h.opts.Ledger.Get(c.PodUID, c.Name); held {
 		return asked, true, nil // the container keeps its GPUs, whatever the annotations are now
 	}
-	if asked, err = volcano.Obey(asked, pod, h.opts.GPUs(), h.opts.Config); err != nil {
+	if asked, err = h.obey(asked, pod); err != nil {
 		return request.Pod{}, false, c.Refuse(adjust.ReasonRequest, "%w", err)
 	}
 	return asked, true, nil

@@ -5,6 +5,7 @@ package hook
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -34,7 +35,7 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 	if !h.synchronized || !h.opts.Pods.Alive(uid) || h.opts.Ledger.Holds(uid) {
 		return nil
 	}
-	if asked, err = volcano.Obey(asked, pod, h.opts.GPUs(), h.opts.Config); err != nil {
+	if asked, err = h.obey(asked, pod); err != nil {
 		return err
 	}
 	for _, c := range asked.Containers {
@@ -48,6 +49,16 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 		return h.reserve(uid, h.opts.Ledger.Pod(uid))
 	}
 	return nil
+}
+
+// obey binds the shares of a pod to the GPUs that a scheduler assigned, if any.
+func (h *Hook) obey(asked request.Pod, pod *corev1.Pod) (request.Pod, error) {
+	gpus := h.opts.GPUs()
+	asked, err := volcano.Obey(asked, pod, gpus, h.opts.Config)
+	if err != nil {
+		return request.Pod{}, err
+	}
+	return assign.Obey(asked, pod, gpus)
 }
 
 // reserve persists the allocations of all containers of a pod, unless they are already persisted.

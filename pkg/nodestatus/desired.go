@@ -15,6 +15,9 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -54,6 +57,9 @@ func Desired(o Observation, cfg config.Config, labels map[string]string, staleAf
 		return nil, "the agent does not know the node's pods yet"
 	}
 	sums := *o.Report.Sums
+	if cfg.Scheduling.ByPlugin() {
+		sums.Free = unused(o.Report.GPUs, sums.Used, cfg)
+	}
 	if !labelled(labels, cfg.Dialects.AWS.NodeLabel) {
 		sums.Free = maps.Clone(sums.Free)
 		delete(sums.Free, cfg.Dialects.AWS.Slots)
@@ -95,6 +101,18 @@ func capacity(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) Resources
 	return desired
 }
 
+// unused returns the capacity of the healthy GPUs less the usage of each dialect's own pods.
+// nri-vgpu-scheduler knows the use of each GPU, so the use by other dialects lowers nothing, and no
+// pod of another dialect raises anything when it ends. Otherwise kubelet would refuse pods until it
+// reads the raised sums.
+func unused(gpus []gpu.GPU, used map[string]int64, cfg config.Config) map[string]int64 {
+	free := request.Capacity(gpus, cfg)
+	for name := range free {
+		free[name] = max(free[name]-used[name], 0)
+	}
+	return free
+}
+
 // labelled reports whether a Node has a label, "key=value" or "key". An empty
 // label matches any Node.
 func labelled(labels map[string]string, label string) bool {
@@ -121,5 +139,19 @@ func keepVolcano(desired Resources, v config.Volcano) {
 	}
 	for _, name := range names {
 		desired[name] = max(desired[name], 1)
+	}
+}
+
+// planGPUs adds the necessary change of the annotation that lists the GPUs for
+// nri-vgpu-scheduler; nil removes the annotation. The GPUs change in the same write as the resources.
+func planGPUs(node *corev1.Node, o Observation, desired Resources, cfg config.Config, changes map[string]*string) {
+	have, has := node.Annotations[assign.GPUsAnnotation]
+	switch {
+	case cfg.Scheduling.ByPlugin() && len(desired) > 0:
+		if want := assign.FormatGPUs(o.Report.GPUs); want != have {
+			changes[assign.GPUsAnnotation] = &want
+		}
+	case has:
+		changes[assign.GPUsAnnotation] = nil
 	}
 }

@@ -61,7 +61,7 @@ func newMetrics(node string, snapshot func() state) *metrics {
 		reportAge: prometheus.NewDesc(name("report_age_seconds"),
 			"Age of the agent's last heartbeat.", nil, nil),
 	}
-	for _, reason := range []string{reasonAdvertise, reasonRestore, reasonWithdraw, reasonCondition, reasonVolcano} {
+	for _, reason := range []string{reasonAdvertise, reasonRestore, reasonWithdraw, reasonCondition, reasonAnnotations} {
 		m.patches.WithLabelValues(reason)
 	}
 	for _, result := range []string{resultUnchanged, resultWritten, resultDeferred, resultFailed, resultUnknown} {

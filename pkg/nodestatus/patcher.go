@@ -179,7 +179,8 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 	patch := Plan(node, desired, p.claimed)
 	if !notUnderstood(observed, p.opts.StaleAfter, now) {
 		patch.Condition = changed(node, condition(observed, node, p.opts.StaleAfter, now), now)
-		patch.Volcano = p.volcano.plan(node, observed, desired, p.opts.Config, now)
+		patch.Annotations = p.volcano.plan(node, observed, desired, p.opts.Config, now)
+		planGPUs(node, observed, desired, p.opts.Config, patch.Annotations)
 	}
 	node, delay, problem := p.converge(ctx, node, desired, patch, observed, why)
 	p.keepTaint(ctx, node, observed, now)
@@ -214,7 +215,7 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 	}
 	p.applied = &desired
 	p.pace.succeeded()
-	p.volcano.written(patch.Volcano, observed, time.Now())
+	p.volcano.written(patch.Annotations, observed, time.Now())
 	p.metrics.reconciles.WithLabelValues(resultWritten).Inc()
 	p.sayWritten(reason, why, desired, patch)
 	return patched, 0, ""
@@ -264,19 +265,19 @@ func (p *Patcher) write(ctx context.Context, patch Patch) (*corev1.Node, error) 
 
 // Reasons of a write, as the metric's label.
 const (
-	reasonAdvertise = "advertise" // the agent's report changed, or this process is new
-	reasonRestore   = "restore"   // another writer changed the resources
-	reasonWithdraw  = "withdraw"  // nothing may be advertised
-	reasonCondition = "condition" // only the Node's condition changes
-	reasonVolcano   = "volcano"   // only the annotations for Volcano's scheduler change
+	reasonAdvertise   = "advertise"   // the agent's report changed, or this process is new
+	reasonRestore     = "restore"     // another writer changed the resources
+	reasonWithdraw    = "withdraw"    // nothing may be advertised
+	reasonCondition   = "condition"   // only the Node's condition changes
+	reasonAnnotations = "annotations" // only the annotations for schedulers change
 )
 
 func (p *Patcher) reason(patch Patch, desired Resources) string {
 	switch {
 	case patch.onlyCondition():
 		return reasonCondition
-	case patch.onlyVolcano():
-		return reasonVolcano
+	case patch.onlyAnnotations():
+		return reasonAnnotations
 	case p.applied != nil && maps.Equal(*p.applied, desired):
 		return reasonRestore
 	case len(desired) == 0:
@@ -300,7 +301,7 @@ func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch)
 	case reasonCondition:
 		p.opts.Log.Info("changed the node's condition", "node", p.opts.NodeName, "status", patch.Condition.Status,
 			"reason", patch.Condition.Reason, "message", patch.Condition.Message)
-	case reasonVolcano:
+	case reasonAnnotations:
 		p.opts.Log.Debug("answered Volcano's scheduler", "node", p.opts.NodeName)
 	case reasonRestore:
 		p.metrics.drifts.Inc()

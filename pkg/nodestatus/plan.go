@@ -27,9 +27,8 @@ type Patch struct {
 	// Annotation is the new value of AdvertisedAnnotation. nil leaves it
 	// unchanged, and a pointer to "" removes it.
 	Annotation *string
-	// Volcano are annotations for Volcano's scheduler; nil removes an
-	// annotation.
-	Volcano map[string]*string
+	// Annotations are annotations for schedulers; nil removes an annotation.
+	Annotations map[string]*string
 	// Condition is the condition to set; nil leaves it unchanged.
 	Condition *corev1.NodeCondition
 	// RemoveCondition removes the condition.
@@ -77,17 +76,17 @@ func diff(current corev1.ResourceList, desired Resources, own sets.Set[string]) 
 
 // Empty reports whether the Node needs no change.
 func (p Patch) Empty() bool {
-	return p.onlyVolcano() && len(p.Volcano) == 0 && p.Condition == nil && !p.RemoveCondition
+	return p.onlyAnnotations() && len(p.Annotations) == 0 && p.Condition == nil && !p.RemoveCondition
 }
 
 // onlyCondition reports whether only the condition may need a change.
 func (p Patch) onlyCondition() bool {
-	return p.onlyVolcano() && len(p.Volcano) == 0
+	return p.onlyAnnotations() && len(p.Annotations) == 0
 }
 
-// onlyVolcano reports whether the resources and their annotation need no
+// onlyAnnotations reports whether the resources and their annotation need no
 // change.
-func (p Patch) onlyVolcano() bool {
+func (p Patch) onlyAnnotations() bool {
 	return p.Capacity.empty() && p.Allocatable.empty() && p.Annotation == nil
 }
 
@@ -128,9 +127,9 @@ type noCondition struct {
 // JSON returns the strategic merge patch for nodes/NAME/status.
 func (p Patch) JSON() ([]byte, error) {
 	var m mergePatch
-	if p.Annotation != nil || len(p.Volcano) > 0 {
+	if p.Annotation != nil || len(p.Annotations) > 0 {
 		m.Metadata = &mergeMetadata{Annotations: map[string]*string{}}
-		maps.Copy(m.Metadata.Annotations, p.Volcano)
+		maps.Copy(m.Metadata.Annotations, p.Annotations)
 	}
 	if p.Annotation != nil {
 		m.Metadata.Annotations[AdvertisedAnnotation] = p.Annotation

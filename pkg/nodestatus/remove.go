@@ -43,11 +43,12 @@ func (p *Patcher) removeOnce(ctx context.Context) (clean bool, err error) {
 	}
 	patch := Plan(node, Resources{}, p.claimed)
 	patch.RemoveCondition = currentCondition(node) != nil
-	patch.Volcano = map[string]*string{}
-	p.volcano.withdraw(node, p.opts.Config, patch.Volcano)
-	if _, locked := node.Annotations[volcano.Lock]; locked && len(patch.Volcano) > 0 {
-		patch.Volcano[volcano.Lock] = nil
+	patch.Annotations = map[string]*string{}
+	p.volcano.withdraw(node, p.opts.Config, patch.Annotations)
+	if _, locked := node.Annotations[volcano.Lock]; locked && len(patch.Annotations) > 0 {
+		patch.Annotations[volcano.Lock] = nil
 	}
+	planGPUs(node, Observation{}, nil, p.opts.Config, patch.Annotations)
 	list, tainted := taints(node, false)
 	if patch.Empty() && !tainted {
 		return true, nil

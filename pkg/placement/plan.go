@@ -29,6 +29,31 @@ const (
 	maxTries = int(planTime / tryTime / searches)
 )
 
+// Plan returns the allocations that Place would make for all containers of a pod, in the order of its
+// spec, and the mean part of the memory that would stay free on the pod's GPUs, from 0 to 1. Plan
+// does not change the ledger. If there is no room, Plan returns a *NoRoomError.
+func (l *Ledger) Plan(pod request.Pod) (all []Allocation, free float64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.planner(pod)
+	if !p.solve(maxTries) {
+		return nil, 0, l.noRoom(pod, p)
+	}
+	return p.containers, p.freeMemory(), nil
+}
+
+// freeMemory returns the mean part of the memory that is free on the pod's cards, from 0 to 1.
+func (p *planner) freeMemory() float64 {
+	var sum, cards float64
+	for g, r := range p.ranks {
+		if r.own && p.cards[g].usable > 0 {
+			sum += float64(r.free) / float64(p.cards[g].usable)
+			cards++
+		}
+	}
+	return sum / max(cards, 1)
+}
+
 // plan finds GPUs for all containers of a pod that have none, and returns all allocations
 // of the pod. plan does not change the ledger.
 func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
@@ -36,8 +61,13 @@ func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
 	if p.solve(maxTries) {
 		return p.containers, nil
 	}
+	return nil, l.noRoom(pod, p)
+}
+
+// noRoom returns the error of a search that failed.
+func (l *Ledger) noRoom(pod request.Pod, p *planner) error {
 	failed := p.todo[p.deepest.task]
-	return nil, &NoRoomError{
+	return &NoRoomError{
 		Namespace: pod.Namespace,
 		Pod:       pod.Name,
 		Container: p.containers[failed.container].Container,
@@ -261,7 +291,7 @@ func (p *planner) divide(s step, order []int) bool {
 	rest, pieces := share.Memory.PPM, 0
 	for _, g := range order {
 		piece := p.largest(t.container, g, share, rest)
-		if piece > 0 && p.take(t.container, g, pieceOf(share, piece)) {
+		if piece > 0 && p.take(t.container, g, share.Piece(piece)) {
 			rest -= piece
 			pieces++
 		}
@@ -277,7 +307,7 @@ func (p *planner) divide(s step, order []int) bool {
 // part is all of rest, or a multiple of the unit into which the share may be divided.
 func (p *planner) largest(container, g int, share request.Share, rest uint32) uint32 {
 	fits := func(ppm uint32) bool {
-		ok := p.take(container, g, pieceOf(share, ppm))
+		ok := p.take(container, g, share.Piece(ppm))
 		if ok {
 			p.giveBack(container, 1)
 		}
@@ -289,13 +319,6 @@ func (p *planner) largest(container, g int, share request.Share, rest uint32) ui
 	unit := share.SplitPPM
 	units := sort.Search(int((rest-1)/unit), func(n int) bool { return !fits(uint32(n+1) * unit) })
 	return uint32(units) * unit
-}
-
-func pieceOf(share request.Share, ppm uint32) request.Share {
-	share.Limit.PPM = uint32(uint64(share.Limit.PPM) * uint64(ppm) / uint64(share.Memory.PPM))
-	share.MaximumPPM = uint32(uint64(share.MaximumPPM) * uint64(ppm) / uint64(share.Memory.PPM))
-	share.Memory.PPM, share.ComputePPM = ppm, ppm
-	return share
 }
 
 // limitOn returns the memory that a share may use of a GPU's usable memory. limitOn

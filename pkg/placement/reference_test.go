@@ -251,7 +251,7 @@ func (p *reference) divide(s step, order []int) bool {
 	rest, pieces := share.Memory.PPM, 0
 	for _, g := range order {
 		piece := p.largest(t.container, g, share, rest)
-		if piece > 0 && p.take(t.container, g, pieceOf(share, piece)) {
+		if piece > 0 && p.take(t.container, g, share.Piece(piece)) {
 			rest -= piece
 			pieces++
 		}
@@ -267,7 +267,7 @@ func (p *reference) divide(s step, order []int) bool {
 // part is all of rest, or a multiple of the unit into which the share may be divided.
 func (p *reference) largest(container, g int, share request.Share, rest uint32) uint32 {
 	fits := func(ppm uint32) bool {
-		ok := p.take(container, g, pieceOf(share, ppm))
+		ok := p.take(container, g, share.Piece(ppm))
 		if ok {
 			p.giveBack(container, 1)
 		}

@@ -78,6 +78,14 @@ type Share struct {
 	SplitPPM uint32 `json:"splitPPM,omitempty"`
 }
 
+// Piece returns the piece of a divided share that has a part of a GPU, in parts per million.
+func (s Share) Piece(ppm uint32) Share {
+	s.Limit.PPM = uint32(uint64(s.Limit.PPM) * uint64(ppm) / uint64(s.Memory.PPM))
+	s.MaximumPPM = uint32(uint64(s.MaximumPPM) * uint64(ppm) / uint64(s.Memory.PPM))
+	s.Memory.PPM, s.ComputePPM = ppm, ppm
+	return s
+}
+
 // Kind determines how long a container holds its GPUs. kubelet runs init containers before
 // the app containers, which reuse the init containers' GPUs.
 type Kind string
