@@ -56,26 +56,65 @@ func makeImage(o options, archive string) error {
 	if err != nil {
 		return err
 	}
-	name := version.Image(o.version)
-	err = image.Build(archive, image.Spec{
-		Name:       name,
+	return writeArchive(archive, image.Spec{
+		Name:       version.Image(o.version),
 		Files:      files,
 		Env:        []string{"PATH=" + root + "/bin"},
 		Entrypoint: []string{root + "/bin/nri-vgpu"},
 		User:       "0:0",
 		WorkingDir: "/",
-		Labels: map[string]string{
-			"org.opencontainers.image.title":       "nri-vgpu",
-			"org.opencontainers.image.description": "Share NVIDIA GPUs among pods, by extended resources and NRI",
-			"org.opencontainers.image.version":     o.version,
-			"org.opencontainers.image.source":      "https://github.com/nri-vgpu/nri-vgpu",
-			"org.opencontainers.image.licenses":    "Apache-2.0",
-		},
+		Labels:     labels(o, "nri-vgpu", "Share NVIDIA GPUs among pods, by extended resources and NRI"),
 	})
+}
+
+// makeScheduler writes the archive of nri-vgpu-scheduler, a static program.
+func makeScheduler(o options, archive string) error {
+	const program = "/usr/local/bin/nri-vgpu-scheduler"
+	programs := map[string]string{program: filepath.Join(o.build, "bin", "nri-vgpu-scheduler")}
+	files, err := image.Programs(programs)
 	if err != nil {
 		return err
 	}
-	return addDockerManifest(archive, name)
+	notices, err := thirdParty(filepath.Join(o.source, "scheduler"), programs, nil)
+	if err != nil {
+		return err
+	}
+	return writeArchive(archive, image.Spec{
+		Name:       version.SchedulerImage(o.version),
+		Files:      append(append(image.BaseLayout(), files...), common(o, notices)...),
+		Entrypoint: []string{program},
+		User:       "65532:65532",
+		WorkingDir: "/",
+		Labels:     labels(o, "nri-vgpu-scheduler", "kube-scheduler that fits pods to single GPUs"),
+	})
+}
+
+func labels(o options, title, description string) map[string]string {
+	return map[string]string{
+		"org.opencontainers.image.title":       title,
+		"org.opencontainers.image.description": description,
+		"org.opencontainers.image.version":     o.version,
+		"org.opencontainers.image.source":      "https://github.com/nri-vgpu/nri-vgpu",
+		"org.opencontainers.image.licenses":    "Apache-2.0",
+	}
+}
+
+func writeArchive(archive string, spec image.Spec) error {
+	if err := image.Build(archive, spec); err != nil {
+		return err
+	}
+	return addDockerManifest(archive, spec.Name)
+}
+
+// common lists the files of every image.
+func common(o options, notices []byte) []image.File {
+	return []image.File{
+		{Path: "/etc/passwd", Content: []byte(passwd)},
+		{Path: "/etc/group", Content: []byte(group)},
+		{Path: "/etc/nsswitch.conf", Content: []byte("hosts: files dns\n")},
+		{Path: docs + "/LICENSE", Source: filepath.Join(o.source, "LICENSE"), Mode: 0o644},
+		{Path: docs + "/THIRD-PARTY-NOTICES", Content: notices},
+	}
 }
 
 // content lists the image's files.
@@ -92,7 +131,7 @@ func content(o options) ([]image.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	notices, err := thirdParty(programs, runtime)
+	notices, err := thirdParty(o.source, programs, runtime)
 	if err != nil {
 		return nil, err
 	}
@@ -100,15 +139,10 @@ func content(o options) ([]image.File, error) {
 	for _, name := range slices.Concat(interposers, helpers) {
 		files = append(files, image.File{Path: root + "/lib/" + name, Source: filepath.Join(o.build, "lib", name), Mode: 0o755})
 	}
-	return append(files,
+	return append(append(files, common(o, notices)...),
 		image.File{Path: root + "/bin/mgctl", Link: "vgpuctl"},
 		image.File{Path: root + "/bin/kubectl-vgpu", Link: "vgpuctl"},
-		image.File{Path: "/etc/passwd", Content: []byte(passwd)},
-		image.File{Path: "/etc/group", Content: []byte(group)},
-		image.File{Path: "/etc/nsswitch.conf", Content: []byte("hosts: files dns\n")},
 		image.File{Path: "/etc/nri-vgpu/config.toml", Source: filepath.Join(o.source, "config.toml"), Mode: 0o644},
-		image.File{Path: docs + "/LICENSE", Source: filepath.Join(o.source, "LICENSE"), Mode: 0o644},
-		image.File{Path: docs + "/THIRD-PARTY-NOTICES", Content: notices},
 		// The host's root is mounted here.
 		image.File{Path: "/host", Mode: fs.ModeDir | 0o755},
 	), nil

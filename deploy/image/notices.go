@@ -22,14 +22,14 @@ var licencePrefixes = []string{"LICENSE", "LICENCE", "COPYING", "NOTICE"}
 // thirdParty returns the text that must accompany the image. The text contains
 // the licences of the linked Go modules, of Go's standard library, and of the
 // image's system libraries.
-func thirdParty(programs map[string]string, files []image.File) ([]byte, error) {
+func thirdParty(module string, programs map[string]string, files []image.File) ([]byte, error) {
 	modules, err := linkedModules(programs)
 	if err != nil {
 		return nil, err
 	}
 	var text bytes.Buffer
 	fmt.Fprintln(&text, "This image contains software of third parties, under the licences below.")
-	if err := moduleLicences(&text, modules); err != nil {
+	if err := moduleLicences(&text, module, modules); err != nil {
 		return nil, err
 	}
 	for _, pkg := range systemPackages(files) {
@@ -59,14 +59,14 @@ func linkedModules(programs map[string]string) ([]string, error) {
 	return slices.Compact(modules), nil
 }
 
-func moduleLicences(text *bytes.Buffer, modules []string) error {
+func moduleLicences(text *bytes.Buffer, module string, modules []string) error {
 	goroot, err := goCommand("env", "GOROOT")
 	if err != nil {
 		return err
 	}
 	dirs := []string{"Go standard library\t" + strings.TrimSpace(goroot)}
 	if len(modules) > 0 {
-		list, err := goCommand(append([]string{"list", "-m", "-f", "{{.Path}} {{.Version}}\t{{.Dir}}"}, modules...)...)
+		list, err := goCommand(append([]string{"-C", module, "list", "-m", "-f", "{{.Path}} {{.Version}}\t{{.Dir}}"}, modules...)...)
 		if err != nil {
 			return err
 		}

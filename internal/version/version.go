@@ -19,3 +19,6 @@ const Repository = "ghcr.io/nri-vgpu/nri-vgpu"
 
 // Image returns the name of a release's image.
 func Image(version string) string { return Repository + ":" + version }
+
+// SchedulerImage returns the name of the image of a version of nri-vgpu-scheduler.
+func SchedulerImage(version string) string { return Repository + "-scheduler:" + version }

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vgpu
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// world draws random Nodes and pods; equal seeds draw equal histories.
+type world struct {
+	*rand.Rand
+	cfg  config.Config
+	pods int
+}
+
+func newWorld(seed uint64) *world {
+	w := &world{Rand: rand.New(rand.NewPCG(seed, 1)), cfg: config.Default()}
+	w.cfg.Node.SlotsPerGPU = 1 + w.IntN(8)
+	w.cfg.Node.ReservedMemoryMiB = w.Uint64N(2) * 700
+	if w.IntN(2) == 0 {
+		w.cfg.Placement.Policy = config.PlaceSpread
+	}
+	d := &w.cfg.Dialects
+	d.Native.Enabled, d.Alnair.Enabled, d.AWS.Enabled, d.Volcano.Enabled, d.MetaGPU.Enabled = true, true, true, true, true
+	d.MetaGPU.AllowSpread = true
+	return w
+}
+
+// limits draws a request in any dialect; empty: a container without GPUs.
+func (w *world) limits() corev1.ResourceList {
+	d := w.cfg.Dialects
+	units := func(most int64) int64 { return 1 + w.Int64N(most) }
+	var drawn map[string]int64
+	switch w.IntN(8) {
+	case 0:
+	case 1:
+		drawn = map[string]int64{d.Alnair.Memory: units(12), d.Alnair.Compute: units(100)}
+	case 2:
+		drawn = map[string]int64{d.AWS.Slots: units(3)}
+	case 3:
+		drawn = map[string]int64{d.Volcano.Number: units(2), d.Volcano.Memory: 1024 * units(8), d.Volcano.Cores: units(100)}
+	case 4:
+		drawn = map[string]int64{d.MetaGPU.DeviceSharing[0].ResourceName: units(150)}
+	case 5:
+		drawn = map[string]int64{d.Native.Number: units(2), d.Native.Memory: 1024 * units(12)}
+	default:
+		drawn = map[string]int64{d.Native.Memory: 1024 * units(12), d.Native.Cores: units(100)}
+	}
+	list := corev1.ResourceList{}
+	for name, n := range drawn {
+		list[corev1.ResourceName(name)] = *resource.NewQuantity(n, resource.DecimalSI)
+	}
+	return list
+}
+
+func (w *world) pod() *corev1.Pod {
+	w.pods++
+	name := fmt.Sprint("pod-", w.pods)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), ResourceVersion: "1"}}
+	always := corev1.ContainerRestartPolicyAlways
+	for i := range w.IntN(3) {
+		c := corev1.Container{Name: fmt.Sprint("init-", i), Resources: corev1.ResourceRequirements{Limits: w.limits()}}
+		if w.IntN(3) == 0 {
+			c.RestartPolicy = &always
+		}
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+	}
+	for i := range 1 + w.IntN(2) {
+		pod.Spec.Containers = append(pod.Spec.Containers,
+			corev1.Container{Name: fmt.Sprint("app-", i), Resources: corev1.ResourceRequirements{Limits: w.limits()}})
+	}
+	return pod
+}
+
+// member is a node as the scheduler and as the node's agent see it.
+type member struct {
+	info   *framework.NodeInfo
+	gpus   []gpu.GPU
+	ledger *placement.Ledger
+	pods   []*corev1.Pod
+}
+
+func (w *world) member(name string) *member {
+	m := &member{info: framework.NewNodeInfo()}
+	for i := range 1 + w.IntN(4) {
+		m.gpus = append(m.gpus, gpu.GPU{
+			UUID: fmt.Sprint("GPU-", name, "-", i), Index: i, MemoryBytes: (8 + w.Uint64N(17)) << 30, Healthy: true,
+		})
+	}
+	m.ledger = placement.New(m.gpus, w.cfg)
+	m.publish(name)
+	return m
+}
+
+func (m *member) publish(name string) {
+	m.info.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Annotations: map[string]string{assign.GPUsAnnotation: assign.FormatGPUs(m.gpus)},
+	}})
+}
+
+// add adds a pod to the scheduler's view.
+func (m *member) add(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.info.AddPodInfo(info)
+}
+
+func (m *member) remove(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	if err := m.info.RemovePod(klog.Background(), pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts the containers of a pod by the node's rules, and returns the UUIDs of each container.
+func (m *member) start(cfg config.Config, pod *corev1.Pod) (map[string][]string, error) {
+	asked, err := request.Read(pod, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if asked, err = assign.Obey(asked, pod, m.gpus); err != nil {
+		return nil, err
+	}
+	uuids := map[string][]string{}
+	for _, c := range asked.Containers {
+		if !c.Asks() {
+			continue
+		}
+		a, err := m.ledger.Place(asked, c.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range a.Devices {
+			uuids[c.Name] = append(uuids[c.Name], d.UUID)
+		}
+	}
+	return uuids, nil
+}
+
+// TestPluginAndNodeAgree draws histories of pods on several Nodes. The plugin's verdict on each pod
+// must be the verdict of the node's own ledger, and no node may refuse what the plugin assigned.
+func TestPluginAndNodeAgree(t *testing.T) {
+	bound := 0
+	for seed := range uint64(150) {
+		w := newWorld(seed)
+		p := &Plugin{config: w.cfg}
+		members := map[string]*member{}
+		for i := range 3 {
+			name := fmt.Sprint("node-", i)
+			members[name] = w.member(name)
+		}
+		names := []string{"node-0", "node-1", "node-2"}
+		for range 60 {
+			name := names[w.IntN(len(names))]
+			switch m := members[name]; {
+			case w.IntN(15) == 0:
+				w.changeHealth(m, name)
+			case len(m.pods) > 0 && w.IntN(3) == 0:
+				i := w.IntN(len(m.pods))
+				m.remove(t, m.pods[i])
+				m.ledger.Release(string(m.pods[i].UID))
+				m.pods = slices.Delete(m.pods, i, i+1)
+			default:
+				if w.schedule(t, p, members, names) {
+					bound++
+				}
+			}
+			if t.Failed() {
+				t.Fatalf("seed %d", seed)
+			}
+		}
+	}
+	if bound < 1000 {
+		t.Errorf("only %d pods were bound", bound)
+	}
+}
+
+func (w *world) changeHealth(m *member, name string) {
+	m.gpus = slices.Clone(m.gpus)
+	g := &m.gpus[w.IntN(len(m.gpus))]
+	g.Healthy = !g.Healthy
+	m.ledger.SetGPUs(m.gpus)
+	m.publish(name)
+}
+
+// schedule schedules a new pod as the framework does, and reports whether it was bound.
+func (w *world) schedule(t *testing.T, p *Plugin, members map[string]*member, names []string) bool {
+	t.Helper()
+	pod := w.pod()
+	state := framework.NewCycleState()
+	_, status := p.PreFilter(t.Context(), state, pod, nil)
+	asked, err := request.Read(pod, w.cfg)
+	if err != nil {
+		if status.Code() != fwk.UnschedulableAndUnresolvable {
+			t.Errorf("an invalid request (%v) has status %v", err, status)
+		}
+		return false
+	}
+	if !asksForAny(asked) {
+		if !status.IsSkip() {
+			t.Errorf("a pod without GPUs has status %v", status)
+		}
+		return false
+	}
+	var best string
+	var most int64 = -1
+	for _, name := range names {
+		m := members[name]
+		fits := m.ledger.Fits(asked)
+		if got := p.Filter(t.Context(), state, pod, m.info); got.IsSuccess() != fits {
+			t.Errorf("on %s the plugin's verdict is %v, but the pod fits: %t", name, got, fits)
+		}
+		if !fits {
+			continue
+		}
+		score, status := p.Score(t.Context(), state, pod, m.info)
+		if !status.IsSuccess() || score < 0 || score > fwk.MaxNodeScore {
+			t.Errorf("score %d, %v", score, status)
+		}
+		if score > most {
+			best, most = name, score
+		}
+	}
+	if best == "" {
+		return false
+	}
+	w.bind(t, p, members[best], pod)
+	return true
+}
+
+func (w *world) bind(t *testing.T, p *Plugin, m *member, pod *corev1.Pod) {
+	t.Helper()
+	asked, err := request.Read(pod, w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	assigned, err := p.choose(&asking{asked}, m.info)
+	if err != nil {
+		t.Fatalf("no choice for a pod that fits: %v", err)
+	}
+	// The scheduler's cache first has the pod without its annotation.
+	p.reserved.Store(pod.UID, assigned)
+	m.add(t, pod)
+	if w.IntN(2) == 0 {
+		before := p.viewOf(m.info).ledger.Pod(string(pod.UID))
+		m.remove(t, pod)
+		m.add(t, withAnnotation(pod, assigned))
+		p.reserved.Delete(pod.UID)
+		if after := p.viewOf(m.info).ledger.Pod(string(pod.UID)); fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Errorf("the reserved pod holds %v, and the bound pod %v", before, after)
+		}
+	}
+	given, err := m.start(w.cfg, withAnnotation(pod, assigned))
+	if err != nil {
+		t.Errorf("the node refuses %s: %v", assigned, err)
+	}
+	seen := p.viewOf(m.info).ledger.Pod(string(pod.UID))
+	for _, a := range seen {
+		var uuids []string
+		for _, d := range a.Devices {
+			uuids = append(uuids, d.UUID)
+		}
+		if !slices.Equal(uuids, given[a.Container]) {
+			t.Errorf("the plugin assigned %v to %s, and the node %v", uuids, a.Container, given[a.Container])
+		}
+	}
+	if fmt.Sprint(m.ledger.Pod(string(pod.UID))) != fmt.Sprint(seen) {
+		t.Errorf("the node's ledger has %v, and the plugin's %v", m.ledger.Pod(string(pod.UID)), seen)
+	}
+	m.pods = append(m.pods, pod)
+}
+
+func withAnnotation(pod *corev1.Pod, assigned string) *corev1.Pod {
+	pod = pod.DeepCopy()
+	pod.Annotations = map[string]string{assign.Annotation: assigned}
+	return pod
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vgpu is the plugin of nri-vgpu-scheduler: it fits pods to single GPUs by the ledger that
+// the nodes use too.
+//
+// The pods are the ledger. The plugin derives the use of a node's GPUs from the node's pods in the
+// scheduler's own cache whenever the cache has changed, and stores nothing. Therefore no state can
+// be stale or lost, and preemption and nominated pods work as they do for other resources.
+package vgpu
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// Name is the plugin's name in KubeSchedulerConfiguration.
+const Name = "VGPU"
+
+// Args are the plugin's arguments in KubeSchedulerConfiguration.
+type Args struct {
+	// ConfigFile is the path of the nodes' config.toml. Empty: the default configuration.
+	ConfigFile string `json:"configFile,omitempty"`
+}
+
+// Plugin fits pods to single GPUs.
+type Plugin struct {
+	handle fwk.Handle
+	config config.Config
+	// views are the nodes' GPUs and their use, by the node's name.
+	views sync.Map
+	// asked are the parsed requests of pods, by UID.
+	asked sync.Map
+	// reserved are the assignments of pods that are being bound, by UID.
+	reserved sync.Map
+}
+
+var (
+	_ fwk.PreFilterPlugin   = (*Plugin)(nil)
+	_ fwk.FilterPlugin      = (*Plugin)(nil)
+	_ fwk.ScorePlugin       = (*Plugin)(nil)
+	_ fwk.ReservePlugin     = (*Plugin)(nil)
+	_ fwk.BindPlugin        = (*Plugin)(nil)
+	_ fwk.EnqueueExtensions = (*Plugin)(nil)
+	_ fwk.SignPlugin        = (*Plugin)(nil)
+)
+
+// New returns the plugin.
+func New(_ context.Context, raw runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	var args Args
+	if err := frameworkruntime.DecodeInto(raw, &args); err != nil {
+		return nil, fmt.Errorf("read the arguments of plugin %s: %w", Name, err)
+	}
+	cfg := config.Default()
+	if args.ConfigFile != "" {
+		var err error
+		if cfg, err = config.Load(args.ConfigFile); err != nil {
+			return nil, fmt.Errorf("read the configuration of the nodes (configFile of plugin %s): %w", Name, err)
+		}
+	}
+	p := &Plugin{handle: handle, config: cfg}
+	if err := p.forgetDeleted(handle); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// forgetDeleted drops what the plugin remembers of pods and Nodes when they are deleted.
+func (p *Plugin) forgetDeleted(handle fwk.Handle) error {
+	informers := handle.SharedInformerFactory().Core().V1()
+	for _, kind := range []struct {
+		informer cache.SharedIndexInformer
+		forget   func(any)
+	}{
+		{informers.Pods().Informer(), func(object any) {
+			if pod, ok := object.(*corev1.Pod); ok {
+				p.asked.Delete(pod.UID)
+				p.reserved.Delete(pod.UID)
+			}
+		}},
+		{informers.Nodes().Informer(), func(object any) {
+			if node, ok := object.(*corev1.Node); ok {
+				p.views.Delete(node.Name)
+			}
+		}},
+	} {
+		_, err := kind.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
+			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = last.Obj
+			}
+			kind.forget(object)
+		}})
+		if err != nil {
+			return fmt.Errorf("watch deletions: %w", err)
+		}
+	}
+	return nil
+}
+
+// Name returns the plugin's name.
+func (*Plugin) Name() string { return Name }
+
+// asking is the request of a pod that is being scheduled, in its CycleState.
+type asking struct{ request.Pod }
+
+// Clone returns the same request, which never changes.
+func (a *asking) Clone() fwk.StateData { return a }
+
+const stateKey fwk.StateKey = Name
+
+// askingOf returns what PreFilter has read.
+func askingOf(state fwk.CycleState) (*asking, bool) {
+	data, err := state.Read(stateKey)
+	if err != nil {
+		return nil, false
+	}
+	a, ok := data.(*asking)
+	return a, ok
+}
+
+// requestOf returns what a pod requests, and whether any of its containers requests GPUs.
+func (p *Plugin) requestOf(pod *corev1.Pod) (request.Pod, bool, error) {
+	if known, ok := p.asked.Load(pod.UID); ok {
+		if asked := known.(request.Pod); asked.Version == pod.ResourceVersion {
+			return asked, true, nil
+		}
+	}
+	asked, err := request.Read(pod, p.config)
+	if err != nil || !asksForAny(asked) {
+		return request.Pod{}, false, err
+	}
+	p.asked.Store(pod.UID, asked)
+	return asked, true, nil
+}
+
+func asksForAny(pod request.Pod) bool {
+	for _, c := range pod.Containers {
+		if c.Asks() {
+			return true
+		}
+	}
+	return false
+}
+
+// reservedFor returns the assignment of a pod that is being bound.
+func (p *Plugin) reservedFor(uid types.UID) (string, bool) {
+	assigned, ok := p.reserved.Load(uid)
+	if !ok {
+		return "", false
+	}
+	return assigned.(string), true
+}

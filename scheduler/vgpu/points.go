@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vgpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/util"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+)
+
+// PreFilter reads what a pod requests. Pods that request no GPU skip the plugin.
+func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	asked, asks, err := p.requestOf(pod)
+	if err != nil {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
+	}
+	if !asks {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	state.Write(stateKey, &asking{asked})
+	return nil, nil
+}
+
+// PreFilterExtensions returns nil: Filter reads all pods from the NodeInfo.
+func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+
+// Filter reports whether the node's single GPUs have room for the pod.
+func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
+	asked, ok := askingOf(state)
+	if !ok {
+		return nil
+	}
+	v := p.viewOf(info)
+	if v.err != nil {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, v.err.Error())
+	}
+	if !v.ledger.Fits(asked.Pod) {
+		return fwk.NewStatus(fwk.Unschedulable, "no GPU of the node has room for the pod")
+	}
+	return nil
+}
+
+// Score prefers nodes by the placement policy of the nodes: binpack those where the pod's GPUs
+// become fullest, and spread those where they stay emptiest.
+func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
+	asked, ok := askingOf(state)
+	if !ok {
+		return 0, nil
+	}
+	v := p.viewOf(info)
+	if v.err != nil {
+		return 0, fwk.AsStatus(v.err)
+	}
+	_, free, err := v.ledger.Plan(asked.Pod)
+	if err != nil {
+		return 0, fwk.AsStatus(err)
+	}
+	if p.config.Placement.Policy != config.PlaceSpread {
+		free = 1 - free
+	}
+	return int64(math.Round(free * float64(fwk.MaxNodeScore))), nil
+}
+
+// ScoreExtensions returns nil: Score returns normalized scores.
+func (*Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }
+
+// Reserve chooses the pod's GPUs on the node.
+func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *corev1.Pod, nodeName string) *fwk.Status {
+	asked, ok := askingOf(state)
+	if !ok {
+		return nil
+	}
+	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(nodeName)
+	if err != nil {
+		return fwk.AsStatus(fmt.Errorf("node %s: %w", nodeName, err))
+	}
+	assigned, err := p.choose(asked, info)
+	if noRoom := (*placement.NoRoomError)(nil); errors.As(err, &noRoom) {
+		return fwk.NewStatus(fwk.Unschedulable, err.Error())
+	} else if err != nil {
+		return fwk.AsStatus(err)
+	}
+	p.reserved.Store(pod.UID, assigned)
+	return nil
+}
+
+func (p *Plugin) choose(asked *asking, info fwk.NodeInfo) (string, error) {
+	v := p.viewOf(info)
+	if v.err != nil {
+		return "", v.err
+	}
+	all, _, err := v.ledger.Plan(asked.Pod)
+	if err != nil {
+		return "", err
+	}
+	return assign.Format(asked.Pod, all)
+}
+
+// Unreserve forgets the choice.
+func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, _ string) {
+	p.reserved.Delete(pod.UID)
+}
+
+// Bind binds the pod with its assignment, in one write.
+func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, nodeName string) *fwk.Status {
+	assigned, ok := p.reservedFor(pod.UID)
+	if !ok {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	binding := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+			Annotations: map[string]string{assign.Annotation: assigned},
+		},
+		Target: corev1.ObjectReference{Kind: "Node", Name: nodeName},
+	}
+	return fwk.AsStatus(p.bind(ctx, binding))
+}
+
+func (p *Plugin) bind(ctx context.Context, binding *corev1.Binding) error {
+	calls := p.handle.APICacher()
+	if calls == nil {
+		return util.BindPod(ctx, p.handle.ClientSet(), binding)
+	}
+	done, err := calls.BindPod(binding)
+	if err != nil {
+		return err
+	}
+	return calls.WaitOnFinish(ctx, done)
+}
+
+// EventsToRegister returns the events that may make room for a pod.
+func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	return []fwk.ClusterEventWithHint{
+		{Event: fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete}, QueueingHintFn: p.afterDelete},
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAnnotation}, QueueingHintFn: p.afterNode},
+	}, nil
+}
+
+// afterDelete wakes a pod if another pod has released GPUs.
+func (p *Plugin) afterDelete(_ klog.Logger, _ *corev1.Pod, old, _ any) (fwk.QueueingHint, error) {
+	pod, _, err := util.As[*corev1.Pod](old, nil)
+	if err != nil {
+		return fwk.Queue, err
+	}
+	if _, asks, err := p.requestOf(pod); err != nil || !asks {
+		return fwk.QueueSkip, nil
+	}
+	return fwk.Queue, nil
+}
+
+// afterNode wakes a pod if a Node lists other GPUs than before.
+func (*Plugin) afterNode(_ klog.Logger, _ *corev1.Pod, old, changed any) (fwk.QueueingHint, error) {
+	before, after, err := util.As[*corev1.Node](old, changed)
+	if err != nil {
+		return fwk.Queue, err
+	}
+	if after == nil || before != nil && before.Annotations[assign.GPUsAnnotation] == after.Annotations[assign.GPUsAnnotation] {
+		return fwk.QueueSkip, nil
+	}
+	return fwk.Queue, nil
+}
+
+// SignPod excludes pods that request GPUs from the scheduler's batches, whose pods share one result.
+func (p *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if _, asks, err := p.requestOf(pod); err != nil || asks {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod requests GPUs")
+	}
+	return nil, nil
+}
