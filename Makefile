@@ -16,7 +16,13 @@ GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 # These packages test memory and time under load. The packages need the machine
 # alone.
 STRESS_PKGS  := ./test/storm ./test/vgpuctl ./test/programs
-UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl -e /test/programs -e /test/volcano)
+UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl -e /test/programs -e /test/volcano -e /test/scheduling)
+
+# The flags are those of the Kubernetes components in test/cluster/components, so that both share
+# compiled packages.
+IN_SCHEDULER := CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath' GOWORK=off $(GO)
+# The version that nri-vgpu-scheduler reports is that of its kube-scheduler.
+SCHEDULER_STAMP := -X k8s.io/component-base/version.gitVersion=$(shell sed -n 's/^	k8s.io\/kubernetes \(v[^ ]*\).*/\1/p' scheduler/go.mod)
 
 C_ROOMS := include interposer gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls
 
@@ -52,6 +58,13 @@ go:
 	ln -sf vgpuctl $(BUILD)/bin/kubectl_complete-vgpu
 	$(GOBUILD) -o $(BUILD)/bin/ ./test/cluster/cmd/localcluster ./test/demo
 
+.PHONY: scheduler
+scheduler: ## build nri-vgpu-scheduler, which is kube-scheduler with a plugin, and its image
+	@mkdir -p $(BUILD)/bin
+	cd scheduler && $(IN_SCHEDULER) build -buildvcs=false \
+	  -ldflags '$(LDFLAGS) $(SCHEDULER_STAMP)' -o $(BUILD)/bin/ ./cmd/nri-vgpu-scheduler
+	$(GO) run ./deploy/image --scheduler --build $(BUILD) --version $(VERSION) --output $(BUILD)/image/nri-vgpu-scheduler.tar
+
 .PHONY: c
 c:
 	@for room in $(C_ROOMS); do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) all || exit 1; done
@@ -83,6 +96,7 @@ unit: build helm ## run the tests that need neither root nor a cluster
 	$(GO) vet ./...
 	@# Passed packages are in the cache, so the repetition runs only the failed packages.
 	$(GO) test -timeout 5m $(UNIT_PKGS) || { echo "once more what failed" && $(GO) test -timeout 5m $(UNIT_PKGS); }
+	cd scheduler && $(IN_SCHEDULER) vet ./... && $(IN_SCHEDULER) test ./...
 	@for room in $(C_ROOMS) interposer/fuzz; do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test || exit 1; done
 
 .PHONY: stress
@@ -128,7 +142,7 @@ NODES   ?= 3
 HOSTILE ?= 2
 
 .PHONY: e2e
-e2e: image root ## run the end-to-end tests on real local nodes, NODES=3 at a time
+e2e: image scheduler root ## run the end-to-end tests on real local nodes, NODES=3 at a time
 	NODES=$(NODES) CHAOS=$(MINUTES)m HOSTILE=$(HOSTILE) GO=$(GO) tools/e2e.sh
 
 .PHONY: e2e-matrix

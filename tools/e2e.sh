@@ -105,13 +105,14 @@ build/bin/localcluster build
 build test/cluster
 run cluster test/cluster -test.run '^TestDownLeavesNothing$' &
 echo "e2e: building the tests"
-build test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/volcano
+build test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/volcano test/scheduling
 wait
 # The longest first.
 start chaos test/chaos "-chaos.duration=$chaos" "-chaos.hostile=${HOSTILE:-2}"
 start helm test/e2e/helm -test.run '^TestHelm$'
 start next test/e2e/helm -test.run '^TestNext$'
 start volcano test/volcano
+start scheduling test/scheduling
 for ((part = 1; part <= parts; part++)); do
   start "pods-$part" test/e2e "-e2e.name=e2e$part" -test.run "^($(tests_of "$part"))\$"
 done

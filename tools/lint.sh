@@ -68,6 +68,7 @@ check_golangci-lint() {
       github.com/golangci/golangci-lint/v2/cmd/golangci-lint
   fi
   "$program" run ./...
+  (cd scheduler && "$OLDPWD/$program" run --config ../.golangci.yml ./...)
 }
 
 check_imports() {

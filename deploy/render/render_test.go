@@ -228,6 +228,7 @@ func TestValuesArriveInTheConfiguration(t *testing.T) {
 	want := config.Default()
 	want.Node.SlotsPerGPU = 20
 	want.Sharing.Method, want.Sharing.MPS.Root = config.ShareByMPS, "/run/nvidia/driver"
+	want.Scheduling.Mode = config.ScheduleByPlugin
 	want.Health.Taint, want.Health.IgnoredXIDs = config.TaintAll, []int{13, 31}
 	want.Dialects.Alnair.Enabled = false
 	want.Dialects.MetaGPU.DeviceSharing = []config.DeviceSharing{

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scheduling contains the tests with nri-vgpu-scheduler: two real nodes with two simulated
+// GPUs each, on which the scheduler, installed by the chart, fits pods to single GPUs.
+package scheduling
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+const (
+	gpus     = 2 // on each node
+	gpuMiB   = 16 << 10
+	mib      = 1 << 20
+	patience = 2 * time.Minute
+	// scheduler is the name of the scheduler, of its Deployment and of its lease.
+	scheduler = "nri-vgpu-scheduler"
+)
+
+var (
+	// name is the name of the cluster and its first node. Concurrent runs need different names.
+	name = flag.String("scheduling.name", "scheduling", "name of the cluster that the tests bring up")
+	// rounds is the length of the churn.
+	rounds = flag.Int("scheduling.rounds", 20, "number of pods that must land where they fit, under churn")
+)
+
+// beds are the nodes; the first has the control plane.
+var beds []*testbed.Bed
+
+func TestMain(m *testing.M) {
+	cluster.Supervise()
+	flag.Parse()
+	if flag.Lookup("test.list").Value.String() != "" {
+		os.Exit(m.Run()) // which runs none
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	code := 1
+	if err := up(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "scheduling:", err)
+	} else {
+		code = m.Run()
+	}
+	for i := len(beds) - 1; i >= 0; i-- {
+		if err := beds[i].Down(code != 0); err != nil {
+			fmt.Fprintln(os.Stderr, "scheduling: a node cannot be taken down:", err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// up makes the nodes and installs nri-vgpu with its scheduler by the chart.
+func up(ctx context.Context) error {
+	source, err := testbed.SourceRoot()
+	if err != nil {
+		return err
+	}
+	helm, err := components.HelmProgram(ctx, source, os.Stdout)
+	if err != nil {
+		return err
+	}
+	options := testbed.Options{
+		Name: *name, Source: source, GPUs: gpus, GPUMemory: gpuMiB * mib,
+		Log:     func(format string, args ...any) { fmt.Printf("scheduling: "+format+"\n", args...) },
+		Install: func(ctx context.Context, bed *testbed.Bed) error { return install(ctx, bed, source, helm) },
+	}
+	first, err := testbed.Up(ctx, options)
+	if first != nil {
+		beds = append(beds, first)
+	}
+	if err != nil {
+		return err
+	}
+	options.Name += "-2"
+	second, err := testbed.Join(ctx, first, options)
+	if second != nil {
+		beds = append(beds, second)
+	}
+	return err
+}
+
+func install(ctx context.Context, bed *testbed.Bed, source, helm string) error {
+	archive := filepath.Join(source, "build", "image", scheduler+".tar")
+	if err := bed.Cluster.LoadImage(ctx, archive); err != nil {
+		return fmt.Errorf("%w (run make scheduler)", err)
+	}
+	home, err := os.MkdirTemp("", "helm-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(home)
+	// Both replicas must be on this node, because the image is only there. A quick election shortens
+	// the test of a killed leader.
+	cmd := exec.CommandContext(ctx, helm, "install", "nri-vgpu", filepath.Join(source, "deploy", "chart"),
+		"--namespace", testbed.Namespace, "--create-namespace", "--wait", "--timeout", "5m",
+		"--set", "image.tag="+version.Version, "--set", "config.scheduling.mode=scheduler",
+		"--set", "scheduler.enabled=true", "--set", "scheduler.image.tag="+version.Version,
+		"--set", `scheduler.nodeSelector.kubernetes\.io/hostname=`+bed.Cluster.NodeName)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+bed.Cluster.Kubeconfig(), "HELM_CACHE_HOME="+home,
+		"HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home, "NO_PROXY=*", "no_proxy=*")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("helm install: %w: %s", err, bytes.TrimSpace(out)))
+	}
+	return bed.WaitAdvertised(ctx)
+}

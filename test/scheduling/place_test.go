@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduling
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// podOf returns a pod that fills MiB of one GPU. The pod names no scheduler.
+func podOf(name string, memory int64) *corev1.Pod {
+	return testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: memory}, "fill", "--hold", "3600"))
+}
+
+func create(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	if _, err := beds[0].Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, names ...string) {
+	t.Helper()
+	if err := beds[0].DeleteAll(t.Context(), names...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// running waits until a pod runs, and returns the node and the GPU that the scheduler assigned.
+func running(t *testing.T, name string) (node, uuid string) {
+	t.Helper()
+	pod, err := beds[0].WaitRunning(t.Context(), name, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pod.Spec.SchedulerName != scheduler {
+		t.Errorf("pod %s has the scheduler %q", name, pod.Spec.SchedulerName)
+	}
+	var assigned map[string][]string
+	if err := json.Unmarshal([]byte(pod.Annotations[assign.Annotation]), &assigned); err != nil || len(assigned["main"]) != 1 {
+		t.Fatalf("pod %s has the assignment %q", name, pod.Annotations[assign.Annotation])
+	}
+	return pod.Spec.NodeName, assigned["main"][0]
+}
+
+// holds waits until a pod holds its memory on the assigned GPU by the oracle.
+func holds(t *testing.T, name string, memory uint64) {
+	t.Helper()
+	node, uuid := running(t, name)
+	i := slices.IndexFunc(beds, func(b *testbed.Bed) bool { return b.Cluster.NodeName == node })
+	pod, err := beds[i].WaitRunning(t.Context(), name, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held map[string]uint64
+	eventually.Holds(t, patience, "pod "+name+" holds its memory", func() bool {
+		held, err = beds[i].Held(pod)
+		return err == nil && len(held) == 1 && held[uuid] == memory*mib
+	})
+	if t.Failed() {
+		t.Errorf("pod %s holds %v, and was assigned %s of %s", name, held, uuid, node)
+	}
+}
+
+// checkNoRefusals checks that no node refused a pod, and that kubelet rejected none.
+func checkNoRefusals(t *testing.T) {
+	t.Helper()
+	list, err := beds[0].Client.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		e := &list.Items[i]
+		if e.Reason == events.VGPURefused.Name || e.Reason == events.VGPUEvicted.Name || strings.HasPrefix(e.Reason, "OutOf") || strings.HasPrefix(e.Reason, "UnexpectedAdmission") {
+			t.Errorf("%s %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)
+		}
+	}
+}
+
+// TestPodsLandWhereTheyFit keeps four pods running that each take more than half a GPU, and one that
+// waits. Whichever pod ends, the waiting pod fits only that pod's GPU, although each node has enough
+// memory in sum. Meanwhile the scheduler's leader is killed.
+func TestPodsLandWhereTheyFit(t *testing.T) {
+	const memory = 9 << 10
+	at := map[string]string{} // the GPU of each running pod
+	seen := map[string]bool{}
+	next := 0
+	start := func() string {
+		next++
+		name := fmt.Sprintf("churn-%d", next)
+		create(t, podOf(name, memory))
+		return name
+	}
+	for range 2 * gpus {
+		name := start()
+		node, uuid := running(t, name)
+		at[name] = node + "/" + uuid
+		seen[at[name]] = true
+	}
+	if len(seen) != 2*gpus {
+		t.Fatalf("four pods of more than half a GPU are on %v", at)
+	}
+	waiting := start()
+	for round := range *rounds {
+		if round == *rounds/2 {
+			killLeader(t)
+		}
+		names := slices.Sorted(func(yield func(string) bool) {
+			for name := range at {
+				if !yield(name) {
+					return
+				}
+			}
+		})
+		ended := names[rand.IntN(len(names))]
+		remove(t, ended)
+		node, uuid := running(t, waiting)
+		if got := node + "/" + uuid; got != at[ended] {
+			t.Errorf("%s runs on %s, and only %s had room", waiting, got, at[ended])
+		}
+		holds(t, waiting, memory)
+		at[waiting] = at[ended]
+		delete(at, ended)
+		waiting = start()
+	}
+	pod, err := beds[0].WaitPod(t.Context(), waiting, "told why it waits", patience, func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && strings.Contains(c.Message, "no GPU of the node has room for the pod")
+		})
+	})
+	if err != nil {
+		t.Errorf("%v: %v", err, pod.Status.Conditions)
+	}
+	checkNoRefusals(t)
+	for name := range at {
+		remove(t, name)
+	}
+	remove(t, waiting)
+}
+
+// killLeader deletes the pod of the scheduler's leader without a grace period.
+func killLeader(t *testing.T) {
+	t.Helper()
+	lease, err := beds[0].Client.CoordinationV1().Leases(testbed.Namespace).Get(t.Context(), scheduler, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+	now := int64(0)
+	if err := beds[0].Client.CoreV1().Pods(testbed.Namespace).Delete(t.Context(), leader, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatalf("kill the leader: %v", err)
+	}
+}
+
+// TestPreemptionTakesOneGPU fills all GPUs with pods of low priority. A pod of high priority must get
+// the GPU of the pod with the lowest priority, and no other pod may end.
+func TestPreemptionTakesOneGPU(t *testing.T) {
+	for class, value := range map[string]int32{"lowest": 1, "low": 2, "high": 3} {
+		_, err := beds[0].Client.SchedulingV1().PriorityClasses().Create(t.Context(),
+			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Value: value}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	var names []string
+	for i := range 2 * gpus {
+		class := "low"
+		if i == 2 {
+			class = "lowest"
+		}
+		pod := podOf(fmt.Sprintf("%s-%d", class, i), 9<<10)
+		pod.Spec.PriorityClassName = class
+		create(t, pod)
+		names = append(names, pod.Name)
+		running(t, pod.Name)
+	}
+	node, uuid := running(t, names[2])
+	high := podOf("high", 12<<10)
+	high.Spec.PriorityClassName = "high"
+	create(t, high)
+	if gotNode, got := running(t, "high"); gotNode != node || got != uuid {
+		t.Errorf("the pod of high priority got %s of %s, and the lowest pod had %s of %s", got, gotNode, uuid, node)
+	}
+	holds(t, "high", 12<<10)
+	for i, name := range names {
+		pod, err := beds[0].Client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), name, metav1.GetOptions{})
+		if gone := apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning); gone != (i == 2) {
+			t.Errorf("%s is gone: %t", name, gone)
+		}
+	}
+	checkNoRefusals(t)
+	remove(t, append(slices.Delete(names, 2, 3), "high")...)
+}
