@@ -130,6 +130,7 @@ fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
 	$(GO) test -run '^$$' -fuzz 'FuzzRead$$' -fuzztime 10m ./pkg/limits
 	$(GO) test -run '^$$' -fuzz FuzzExports -fuzztime 10m -fuzzminimizetime 10x ./internal/driverlib
 	$(GO) test -run '^$$' -fuzz FuzzRewrite -fuzztime 10m -fuzzminimizetime 10x ./internal/driverlib
+	$(GO) test -run '^$$' -fuzz FuzzBind -fuzztime 10m ./internal/kube/assign
 
 .PHONY: mutate
 mutate: build ## see how many small changes of the code the unit tests notice, as every night; ARGS="--packages=pkg/hook --all"

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -23,6 +24,14 @@ func (n *node) assigned(uid, mib, ids string) *corev1.Pod {
 	pod.Spec.NodeName = "here"
 	pod.Spec.Containers[1].Resources.Limits = corev1.ResourceList{"volcano.sh/vgpu-memory": resource.MustParse(mib)}
 	pod.Annotations = map[string]string{volcano.Node: "here", volcano.IDs: ids, volcano.BindTime: "1"}
+	return pod
+}
+
+// bound adds a pod that nri-vgpu-scheduler has bound with an assignment. The first container requests
+// no GPU, and "main" requests 1000 MiB of one GPU.
+func (n *node) bound(uid, text string) *corev1.Pod {
+	pod := n.pod(uid, "idle", "main=1000")
+	n.api.change(func() { pod.Annotations = map[string]string{assign.Annotation: text} })
 	return pod
 }
 
@@ -163,5 +172,123 @@ func TestReserve(t *testing.T) {
 	}
 	if err := n.hook.Reserve(pod); err != nil || len(n.hook.Held("u")) != 0 {
 		t.Errorf("reserved for a pod that has gone: %v", err)
+	}
+}
+
+// TestTheGPUsOfABindingAreObeyed checks that a pod gets the GPU that nri-vgpu-scheduler assigned, by
+// its creation and by a reservation.
+func TestTheGPUsOfABindingAreObeyed(t *testing.T) {
+	n := newNode(t)
+	// By its own policy the planner would fill the GPU that is in use.
+	n.pod("first", "main=1024")
+	mustCreate(t, n, "first")
+	for _, gpu := range []string{gpuA, gpuB} {
+		uid := "on-" + gpu[len("GPU-"):][:1]
+		pod := n.bound(uid, `{"main":["`+gpu+`"]}`)
+		if _, err := n.createIn(sandbox(uid), "idle"); err != nil {
+			t.Fatal(err)
+		}
+		mustCreate(t, n, uid)
+		if n.on(uid) != gpu {
+			t.Errorf("assigned %s, got %s", gpu, n.on(uid))
+		}
+		n.exit(uid)
+		n.deletePod(uid)
+		n.api.change(func() { n.api.pods[uid] = pod })
+		if err := n.hook.Reserve(pod); err != nil || n.on(uid) != gpu {
+			t.Errorf("assigned %s, reserved %s: %v", gpu, n.on(uid), err)
+		}
+	}
+}
+
+func TestABindingThatContradictsTheNodeIsRefused(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"an unknown GPU", `{"main":["GPU-z"]}`, `pod ns/pod-u: the assignment in annotation nri-vgpu.io/assigned is not obeyed: container "main": GPU "GPU-z" is not in this node`},
+		{"too many GPUs", `{"main":["` + gpuA + `","` + gpuB + `"]}`, `container "main": it has 2 GPUs, and the container asks for 1`},
+		{"no GPUs", `{}`, `container "main" is in it: false; the container asks for GPUs: true`},
+		{"a container that asks for none", `{"main":["` + gpuA + `"],"idle":["` + gpuA + `"]}`, `container "idle" is in it: true; the container asks for GPUs: false`},
+		{"no assignment", "", "it is no list of GPUs for each container"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t)
+			pod := n.bound("u", tt.text)
+			if _, err := n.create("u"); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if err := n.hook.Reserve(pod); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("reserved: %v, want %q", err, tt.want)
+			}
+			if held := n.ledger.Allocations(); len(held) != 0 {
+				t.Errorf("%+v is held", held)
+			}
+			// A container that asks for nothing needs no assignment.
+			if _, err := n.createIn(sandbox("u"), "idle"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestABindingFindsRoomOrNone checks that an assignment takes no container's part: if the GPU is
+// taken, the ledger decides.
+func TestABindingFindsRoomOrNone(t *testing.T) {
+	n := newNode(t)
+	n.pod("big", "main=16000")
+	mustCreate(t, n, "big")
+	taken := n.on("big")
+	n.bound("u", `{"main":["`+taken+`"]}`)
+	want := `no GPU has room for container "main" of pod ns/pod-u, which asks for 1000 MiB of one GPU out of ` + taken + `; free: GPU 0`
+	if _, err := n.create("u"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	n.exit("big")
+	n.deletePod("big")
+	mustCreate(t, n, "u")
+	if n.on("u") != taken {
+		t.Errorf("assigned %s, got %s", taken, n.on("u"))
+	}
+}
+
+// TestARestartedContainerKeepsTheGPUsOfItsBinding checks that a container keeps its GPU when the
+// container or the agent restarts, whatever the annotation is by then.
+func TestARestartedContainerKeepsTheGPUsOfItsBinding(t *testing.T) {
+	n := newNode(t)
+	pod := n.bound("u", `{"main":["`+gpuB+`"]}`)
+	mustCreate(t, n, "u")
+	for _, text := range []string{`{"main":["` + gpuA + `"]}`, "nonsense", `{"main":["GPU-z"]}`} {
+		n.exit("u")
+		n.api.change(func() { pod.Annotations[assign.Annotation] = text })
+		mustCreate(t, n, "u")
+		if n.on("u") != gpuB {
+			t.Errorf("after a restart it has %s", n.on("u"))
+		}
+		if err := n.hook.Reserve(pod); err != nil {
+			t.Errorf("reserved again: %v", err)
+		}
+	}
+	n.stopHook()
+	n.startHook()
+	n.exit("u")
+	mustCreate(t, n, "u")
+	if n.on("u") != gpuB {
+		t.Errorf("after the agent's restart it has %s", n.on("u"))
+	}
+}
+
+// TestBothSchedulersAgreeOrNone checks that a pod that two schedulers have assigned gets a GPU of
+// both, or none.
+func TestBothSchedulersAgreeOrNone(t *testing.T) {
+	n := newNode(t)
+	for uid, gpu := range map[string]string{"agreed": gpuB, "differs": gpuA} {
+		pod := n.assigned(uid, "1000", gpuB+",NVIDIA,1000,0:")
+		n.api.change(func() { pod.Annotations[assign.Annotation] = `{"main":["` + gpu + `"]}` })
+	}
+	mustCreate(t, n, "agreed")
+	if n.on("agreed") != gpuB {
+		t.Errorf("got %s", n.on("agreed"))
+	}
+	want := "GPU " + gpuA + " is none that the pod's request allows: " + gpuB
+	if _, err := n.create("differs"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }

@@ -91,6 +91,10 @@ func (a *nodeAPI) list(w http.ResponseWriter) {
 func (a *nodeAPI) watch(w http.ResponseWriter, r *http.Request) {
 	events := make(chan metav1.WatchEvent, 1000)
 	a.mu.Lock()
+	// The Node may have been stored between the list and the watch.
+	if a.node != nil && r.URL.Query().Get("resourceVersion") != strconv.Itoa(a.version) {
+		events <- a.event(watch.Added, a.node)
+	}
 	a.watchers[events] = struct{}{}
 	a.mu.Unlock()
 	defer func() {
@@ -186,12 +190,7 @@ func (a *nodeAPI) merge(node *corev1.Node, mergePatch []byte) *corev1.Node {
 func (a *nodeAPI) store(kind watch.EventType, node *corev1.Node) {
 	a.version++
 	node.ResourceVersion = strconv.Itoa(a.version)
-	raw, err := json.Marshal(node)
-	if err != nil {
-		a.t.Error(err)
-	}
-	event := metav1.WatchEvent{Type: string(kind)}
-	event.Object.Raw = raw
+	event := a.event(kind, node)
 	for events := range a.watchers {
 		events <- event
 	}
@@ -199,6 +198,16 @@ func (a *nodeAPI) store(kind watch.EventType, node *corev1.Node) {
 	if kind == watch.Deleted {
 		a.node = nil
 	}
+}
+
+func (a *nodeAPI) event(kind watch.EventType, node *corev1.Node) metav1.WatchEvent {
+	raw, err := json.Marshal(node)
+	if err != nil {
+		a.t.Error(err)
+	}
+	event := metav1.WatchEvent{Type: string(kind)}
+	event.Object.Raw = raw
+	return event
 }
 
 // create registers the node as kubelet does.

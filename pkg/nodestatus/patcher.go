@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -173,13 +174,16 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 		return 0
 	}
 	desired, why := Desired(observed, p.opts.Config, node.Labels, p.opts.StaleAfter, now)
-	if undecided(observed, p.opts.StaleAfter, now) {
+	unsure := undecided(observed, p.opts.StaleAfter, now)
+	if unsure {
 		desired = p.kept(node)
 	}
 	patch := Plan(node, desired, p.claimed)
 	if !notUnderstood(observed, p.opts.StaleAfter, now) {
 		patch.Condition = changed(node, condition(observed, node, p.opts.StaleAfter, now), now)
 		patch.Annotations = p.volcano.plan(node, observed, desired, p.opts.Config, now)
+	}
+	if !unsure {
 		planGPUs(node, observed, desired, p.opts.Config, patch.Annotations)
 	}
 	node, delay, problem := p.converge(ctx, node, desired, patch, observed, why)
@@ -199,7 +203,7 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 		return node, 0, ""
 	}
 	reason := p.reason(patch, desired)
-	if d := p.pace.wait(reason == reasonRestore, time.Now()); d > 0 {
+	if d := p.pace.wait(reason == reasonRestore || reason == reasonAnnotations, time.Now()); d > 0 {
 		p.metrics.reconciles.WithLabelValues(resultDeferred).Inc()
 		p.sayContested(reason, node, patch)
 		return node, d, "a write is due and waits for its turn"
@@ -302,7 +306,8 @@ func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch)
 		p.opts.Log.Info("changed the node's condition", "node", p.opts.NodeName, "status", patch.Condition.Status,
 			"reason", patch.Condition.Reason, "message", patch.Condition.Message)
 	case reasonAnnotations:
-		p.opts.Log.Debug("answered Volcano's scheduler", "node", p.opts.NodeName)
+		p.opts.Log.Debug("wrote annotations for schedulers", "node", p.opts.NodeName,
+			"annotations", strings.Join(slices.Sorted(maps.Keys(patch.Annotations)), ","))
 	case reasonRestore:
 		p.metrics.drifts.Inc()
 		p.opts.Log.Warn("restored the node's resources after another writer's change", attrs...)

@@ -15,7 +15,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-const advertisedNode = `{"metadata":{"labels":{"zone":"a"},"annotations":{"mine":"x","nri-vgpu.io/advertised":"nri-vgpu.io/vgpu-memory,old.example/gpu",
+const advertisedNode = `{"metadata":{"labels":{"zone":"a"},"annotations":{"mine":"x","nri-vgpu.io/gpus":"[]","nri-vgpu.io/advertised":"nri-vgpu.io/vgpu-memory,old.example/gpu",
 	"volcano.sh/node-vgpu-register":"r","volcano.sh/node-vgpu-handshake":"h"}},
 	"status":{"conditions":[{"type":"Ready","status":"True"},{"type":"VGPUReady","status":"False"}],
 	"capacity":{"old.example/gpu":"4","other.example/nic":"2","nri-vgpu.io/vgpu-memory":"16384"},

@@ -78,11 +78,13 @@ type Share struct {
 	SplitPPM uint32 `json:"splitPPM,omitempty"`
 }
 
-// Piece returns the piece of a divided share that has a part of a GPU, in parts per million.
+// Piece returns the piece of a share that has a part of a GPU, in parts per million. The share has
+// SplitPPM, and thus its memory in PPM. A maximum that rounds down to the guarantee is none.
 func (s Share) Piece(ppm uint32) Share {
+	maximum := uint32(uint64(s.MaximumPPM) * uint64(ppm) / uint64(s.Memory.PPM))
 	s.Limit.PPM = uint32(uint64(s.Limit.PPM) * uint64(ppm) / uint64(s.Memory.PPM))
-	s.MaximumPPM = uint32(uint64(s.MaximumPPM) * uint64(ppm) / uint64(s.Memory.PPM))
 	s.Memory.PPM, s.ComputePPM = ppm, ppm
+	s.setMaximum(maximum)
 	return s
 }
 

@@ -151,9 +151,13 @@ func parseEntry(entry string, share request.Share, rest uint32) (uuid string, pi
 	if !divided && rest == share.Memory.PPM {
 		return uuid, rest, nil
 	}
+	if share.SplitPPM == 0 {
+		return "", 0, fmt.Errorf("%q is a piece of a share that may not be divided", entry)
+	}
 	ppm, err := strconv.ParseUint(part, 10, 32)
-	if err != nil || share.SplitPPM == 0 || ppm == 0 || ppm > uint64(rest) {
-		return "", 0, fmt.Errorf("%q is no piece of a share that may be divided, with at most %d parts per million of a GPU", entry, rest)
+	if err != nil || ppm == 0 || ppm > uint64(rest) || ppm < uint64(rest) && ppm%uint64(share.SplitPPM) != 0 {
+		return "", 0, fmt.Errorf("%q is no piece of a share; allowed: the UUID, a colon, and %d or a smaller multiple of %d parts per million",
+			entry, rest, share.SplitPPM)
 	}
 	return uuid, uint32(ppm), nil
 }
@@ -162,7 +166,7 @@ func parseEntry(entry string, share request.Share, rest uint32) (uuid string, pi
 func check(uuid string, share request.Share, bound []request.Share, gpus []gpu.GPU) error {
 	switch {
 	case !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.UUID == uuid }):
-		return fmt.Errorf("GPU %s is not in this node", uuid)
+		return fmt.Errorf("GPU %q is not in this node", uuid)
 	case slices.ContainsFunc(bound, func(before request.Share) bool { return before.GPUs[0] == uuid }):
 		return fmt.Errorf("GPU %s is in it twice", uuid)
 	case len(share.GPUs) > 0 && !slices.Contains(share.GPUs, uuid):

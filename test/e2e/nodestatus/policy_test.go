@@ -4,6 +4,8 @@ package nodestatus_test
 
 import (
 	"context"
+	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -69,8 +72,14 @@ func configure(t *testing.T, admin kubernetes.Interface, content string) {
 
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
-// TestAnnotationsOnPodsAreReserved checks that only our programs may write a pod's assignment, and
-// only the cluster decides which pods may run while the plugin is away.
+// refusedAsReserved reports whether the policy nri-vgpu-annotations refused a request.
+func refusedAsReserved(err error) bool {
+	return refused(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'nri-vgpu-annotations'")
+}
+
+// TestAnnotationsOnPodsAreReserved checks that users write no annotations of nri-vgpu but their own,
+// and that only the cluster decides which pods may run while the plugin is away. A binding alone may
+// have an assignment of GPUs: TestAssignmentsComeWithTheBinding.
 func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	for name, labels := range map[string]map[string]string{
@@ -86,26 +95,30 @@ func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	awaitReserved(t, admin.CoreV1().Pods("tenant"))
 	const forged = `{"podUID":"x","container":"main","devices":[{"uuid":"GPU-a","memoryBytes":17179869184}]}`
 	tests := []struct {
 		name, namespace, key, value string
 		allowed                     bool
+		bound                       bool // allowed in a binding
 	}{
-		{"forged assignment", "tenant", "nri-vgpu.io/assignment", forged, false},
-		{"forged assignment where more is allowed", "network", "nri-vgpu.io/assignment", forged, false},
-		{"what is not known yet", "tenant", "nri-vgpu.io/future", "x", false},
-		{"running without the plugin", "tenant", "nri-vgpu.io/tolerate-missing", "true", false},
-		{"running without the plugin where the cluster allows it", "network", "nri-vgpu.io/tolerate-missing", "true", true},
-		{"a policy of its own", "tenant", "nri-vgpu.io/compute-policy", "share", true},
-		{"somebody else's annotation", "tenant", "example.com/nri-vgpu.io", "x", true},
+		{"forged assignment", "tenant", "nri-vgpu.io/assignment", forged, false, false},
+		{"forged assignment where more is allowed", "network", "nri-vgpu.io/assignment", forged, false, false},
+		{"what is not known yet", "tenant", "nri-vgpu.io/future", "x", false, false},
+		{"assigned GPUs", "tenant", "nri-vgpu.io/assigned", `{"main":["GPU-a"]}`, false, true},
+		{"assigned GPUs where more is allowed", "network", "nri-vgpu.io/assigned", `{"main":["GPU-a"]}`, false, true},
+		{"running without the plugin", "tenant", "nri-vgpu.io/tolerate-missing", "true", false, false},
+		{"running without the plugin where the cluster allows it", "network", "nri-vgpu.io/tolerate-missing", "true", true, true},
+		{"a policy of its own", "tenant", "nri-vgpu.io/compute-policy", "share", true, true},
+		{"somebody else's annotation", "tenant", "example.com/nri-vgpu.io", "x", true, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			pods := admin.CoreV1().Pods(tt.namespace)
-			check := func(doing string, err error) {
+			check := func(doing string, allowed bool, err error) {
 				t.Helper()
-				if tt.allowed && err != nil || !tt.allowed && !refused(err) {
-					t.Errorf("%s: got %v, allowed: %v", doing, err, tt.allowed)
+				if allowed && err != nil || !allowed && !refused(err) {
+					t.Errorf("%s: got %v, allowed: %v", doing, err, allowed)
 				}
 			}
 			pod := &corev1.Pod{
@@ -113,7 +126,7 @@ func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
 			}
 			_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
-			check("created with it", err)
+			check("created with it", tt.allowed, err)
 			pod.Annotations = nil
 			plain, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
 			if err != nil {
@@ -123,15 +136,131 @@ func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: plain.Name, Namespace: tt.namespace, Annotations: map[string]string{tt.key: tt.value}},
 				Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
 			}
-			check("bound with it", pods.Bind(t.Context(), binding, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
+			check("bound with it", tt.bound, pods.Bind(t.Context(), binding, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
 			plain.Annotations = map[string]string{tt.key: tt.value}
 			_, err = pods.UpdateStatus(t.Context(), plain, metav1.UpdateOptions{})
-			check("set by its status", err)
+			check("set by its status", tt.allowed, err)
 			if !tt.allowed {
 				_, err = pods.Update(t.Context(), plain, metav1.UpdateOptions{})
-				check("set later", err)
+				check("set later", false, err)
 			}
 		})
+	}
+}
+
+// awaitReserved waits until the policy nri-vgpu-annotations is in force.
+func awaitReserved(t *testing.T, pods typedcorev1.PodInterface) {
+	t.Helper()
+	eventually.Holds(t, 10*time.Second, "the policy is in force", func() bool {
+		_, err := pods.Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Annotations: map[string]string{"nri-vgpu.io/assigned": "{}"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return refusedAsReserved(err)
+	})
+}
+
+// binders are the two ways to bind a pod.
+var binders = map[string]func(context.Context, kubernetes.Interface, *corev1.Binding) error{
+	"pods/binding": func(ctx context.Context, client kubernetes.Interface, b *corev1.Binding) error {
+		return client.CoreV1().Pods(b.Namespace).Bind(ctx, b, metav1.CreateOptions{})
+	},
+	"bindings": func(ctx context.Context, client kubernetes.Interface, b *corev1.Binding) error {
+		return client.CoreV1().RESTClient().Post().Namespace(b.Namespace).Resource("bindings").Body(b).Do(ctx).Error()
+	},
+}
+
+// TestAssignmentsComeWithTheBinding checks that an account that may bind pods assigns GPUs with the
+// binding, and that nobody changes or removes the assignment later.
+func TestAssignmentsComeWithTheBinding(t *testing.T) {
+	const (
+		key, value = "nri-vgpu.io/assigned", `{"main":["GPU-a"]}`
+		namespace  = "scheduled"
+	)
+	admin := clientOf(t, plane.admin)
+	as := rest.CopyConfig(plane.admin)
+	as.Impersonate = rest.ImpersonationConfig{UserName: "system:kube-scheduler"}
+	scheduler := clientOf(t, as)
+	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := serviceAccount(t, namespace, "default"); err != nil {
+		t.Fatal(err)
+	}
+	pods := admin.CoreV1().Pods(namespace)
+	awaitReserved(t, pods)
+	for way, bind := range binders {
+		t.Run(way, func(t *testing.T) {
+			pod, err := pods.Create(t.Context(), &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "p-", Annotations: map[string]string{"example.com/a": "x"}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			binding := func(annotations map[string]string) *corev1.Binding {
+				return &corev1.Binding{
+					ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: namespace, Annotations: annotations},
+					Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
+				}
+			}
+			for _, other := range []string{"nri-vgpu.io/assignment", "nri-vgpu.io/tolerate-missing", "nri-vgpu.io/gpus"} {
+				if err := bind(t.Context(), scheduler, binding(map[string]string{key: value, other: "true"})); !refusedAsReserved(err) {
+					t.Errorf("bound with %s: %v", other, err)
+				}
+			}
+			if err := bind(t.Context(), scheduler, binding(map[string]string{key: value, "example.com/b": "y"})); err != nil {
+				t.Fatal(err)
+			}
+			bound, err := pods.Get(t.Context(), pod.Name, metav1.GetOptions{})
+			want := map[string]string{"example.com/a": "x", "example.com/b": "y", key: value}
+			if err != nil || bound.Spec.NodeName != "n" || !maps.Equal(bound.Annotations, want) {
+				t.Fatalf("bound to %q with %v, %v", bound.Spec.NodeName, bound.Annotations, err)
+			}
+			if err := bind(t.Context(), scheduler, binding(map[string]string{key: `{"main":["GPU-b"]}`})); !apierrors.IsConflict(err) {
+				t.Errorf("bound a second time: %v", err)
+			}
+			staysAssigned(t, map[string]kubernetes.Interface{"administrator": admin, "scheduler": scheduler}, bound, key)
+		})
+	}
+}
+
+// staysAssigned checks that no client may change or remove a pod's assignment, and that other changes
+// of the pod are possible.
+func staysAssigned(t *testing.T, clients map[string]kubernetes.Interface, pod *corev1.Pod, key string) {
+	t.Helper()
+	patch := func(client kubernetes.Interface, body string, subresource ...string) (*corev1.Pod, error) {
+		return client.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, types.MergePatchType, []byte(body), metav1.PatchOptions{}, subresource...)
+	}
+	for name, client := range clients {
+		for _, subresource := range [][]string{nil, {"status"}} {
+			if name == "scheduler" && subresource == nil {
+				continue // RBAC lets it write the status alone
+			}
+			for _, value := range []string{`"{\"main\":[\"GPU-b\"]}"`, `""`, `null`} {
+				if _, err := patch(client, `{"metadata":{"annotations":{"`+key+`":`+value+`}}}`, subresource...); !refusedAsReserved(err) {
+					t.Errorf("the %s sets it to %s by %v: %v", name, value, subresource, err)
+				}
+			}
+			if _, err := patch(client, `{"metadata":{"annotations":null}}`, subresource...); !refusedAsReserved(err) {
+				t.Errorf("the %s removes all annotations by %v: %v", name, subresource, err)
+			}
+		}
+	}
+	for _, change := range []struct{ body, subresource string }{
+		{`{"metadata":{"annotations":{"example.com/b":null,"example.com/c":"z"},"labels":{"a":"b"}}}`, ""},
+		{`{"metadata":{"annotations":{"nri-vgpu.io/compute-policy":"share"}}}`, ""},
+		{`{"metadata":{"annotations":{"example.com/c":null}}}`, "status"},
+		{`{"status":{"phase":"Running","message":"kubelet was here"}}`, "status"},
+	} {
+		var subresource []string
+		if change.subresource != "" {
+			subresource = append(subresource, change.subresource)
+		}
+		after, err := patch(clients["administrator"], change.body, subresource...)
+		if err != nil || after.Annotations[key] != pod.Annotations[key] {
+			t.Errorf("%s, after which the pod has %v: %v", change.body, after.GetAnnotations(), err)
+		}
 	}
 }
 

@@ -204,7 +204,7 @@ func during(t *testing.T, run func(context.Context), do func() error) error {
 
 func newCache(t *testing.T, client kubernetes.Interface, node string) *pods.Cache {
 	t.Helper()
-	cache, err := pods.New(client, pods.Options{Node: node, Wait: time.Second})
+	cache, err := pods.New(client, pods.Options{Node: node, Wait: time.Second, Reads: volcano.Reads})
 	if err != nil {
 		t.Fatal(err)
 	}
