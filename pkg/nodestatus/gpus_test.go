@@ -92,13 +92,15 @@ func TestSlotsAreForLabelledNodesByPlugin(t *testing.T) {
 }
 
 // gpus returns the annotation that lists the Node's GPUs.
-func (a *nodeAPI) gpus() (string, bool) {
+func (a *nodeAPI) gpus() (string, bool) { return a.annotation(assign.GPUsAnnotation) }
+
+func (a *nodeAPI) annotation(key string) (string, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.node == nil {
 		return "", false
 	}
-	text, ok := a.node.Annotations[assign.GPUsAnnotation]
+	text, ok := a.node.Annotations[key]
 	return text, ok
 }
 

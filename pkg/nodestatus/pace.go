@@ -32,14 +32,13 @@ func newPace() *pace {
 	return &pace{restores: rate.NewLimiter(rate.Every(restoreInterval), restoreBurst)}
 }
 
-// wait returns how long a write must wait, or 0. wait limits only writes that may
-// compete with another writer: restores, and those of annotations alone. Writes
-// for the agent's own changes never compete.
-func (p *pace) wait(contested bool, now time.Time) time.Duration {
+// wait returns how long a write must wait, or 0. wait limits only restores:
+// writes for the agent's own changes never compete with another writer.
+func (p *pace) wait(restore bool, now time.Time) time.Duration {
 	if d := p.notBefore.Sub(now); d > 0 {
 		return d
 	}
-	if !contested {
+	if !restore {
 		return 0
 	}
 	r := p.restores.ReserveN(now, 1)

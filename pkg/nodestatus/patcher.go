@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
@@ -63,6 +64,7 @@ type Patcher struct {
 	metrics *metrics
 
 	applied *Resources    // the last write of this process; nil before
+	listed  string        // the list of GPUs of the last write that changed it; "" is none
 	said    loop.Failures // by topic
 	volcano registration
 	// taintAfter is the earliest time of the next write of a taint.
@@ -203,7 +205,7 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 		return node, 0, ""
 	}
 	reason := p.reason(patch, desired)
-	if d := p.pace.wait(reason == reasonRestore || reason == reasonAnnotations, time.Now()); d > 0 {
+	if d := p.pace.wait(reason == reasonRestore, time.Now()); d > 0 {
 		p.metrics.reconciles.WithLabelValues(resultDeferred).Inc()
 		p.sayContested(reason, node, patch)
 		return node, d, "a write is due and waits for its turn"
@@ -218,6 +220,9 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 		return node, p.pace.wait(false, now), err.Error()
 	}
 	p.applied = &desired
+	if gpus, changed := patch.Annotations[assign.GPUsAnnotation]; changed {
+		p.listed = listed(gpus)
+	}
 	p.pace.succeeded()
 	p.volcano.written(patch.Annotations, observed, time.Now())
 	p.metrics.reconciles.WithLabelValues(resultWritten).Inc()
@@ -270,7 +275,7 @@ func (p *Patcher) write(ctx context.Context, patch Patch) (*corev1.Node, error) 
 // Reasons of a write, as the metric's label.
 const (
 	reasonAdvertise   = "advertise"   // the agent's report changed, or this process is new
-	reasonRestore     = "restore"     // another writer changed the resources
+	reasonRestore     = "restore"     // another writer changed the resources or the list of GPUs
 	reasonWithdraw    = "withdraw"    // nothing may be advertised
 	reasonCondition   = "condition"   // only the Node's condition changes
 	reasonAnnotations = "annotations" // only the annotations for schedulers change
@@ -280,6 +285,8 @@ func (p *Patcher) reason(patch Patch, desired Resources) string {
 	switch {
 	case patch.onlyCondition():
 		return reasonCondition
+	case patch.onlyAnnotations() && p.restoresGPUs(patch):
+		return reasonRestore
 	case patch.onlyAnnotations():
 		return reasonAnnotations
 	case p.applied != nil && maps.Equal(*p.applied, desired):
@@ -288,6 +295,21 @@ func (p *Patcher) reason(patch Patch, desired Resources) string {
 		return reasonWithdraw
 	}
 	return reasonAdvertise
+}
+
+// restoresGPUs reports whether a patch only restores the list of GPUs that this process wrote last.
+// Answers to Volcano's scheduler, which waits for them, are no restores.
+func (p *Patcher) restoresGPUs(patch Patch) bool {
+	gpus, changes := patch.Annotations[assign.GPUsAnnotation]
+	return changes && len(patch.Annotations) == 1 && p.applied != nil && listed(gpus) == p.listed
+}
+
+// listed returns the value of a list of GPUs; an absent list is "".
+func listed(gpus *string) string {
+	if gpus == nil {
+		return ""
+	}
+	return *gpus
 }
 
 func absence(node string, synced bool) string {
@@ -310,7 +332,8 @@ func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch)
 			"annotations", strings.Join(slices.Sorted(maps.Keys(patch.Annotations)), ","))
 	case reasonRestore:
 		p.metrics.drifts.Inc()
-		p.opts.Log.Warn("restored the node's resources after another writer's change", attrs...)
+		p.opts.Log.Warn("restored the node's resources after another writer's change",
+			append(attrs, "annotations", len(patch.Annotations))...)
 	case reasonWithdraw:
 		p.opts.Log.Warn("withdrew the node's resources", append(attrs, "why", why)...)
 	default:

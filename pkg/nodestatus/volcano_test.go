@@ -3,6 +3,7 @@
 package nodestatus
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 // volcanoNode is a Node as Volcano's scheduler and a patcher see it.
@@ -174,4 +176,24 @@ func TestRegistrationOfADialectThatIsOff(t *testing.T) {
 	n.check(t, 1)
 	n.Annotations[AdvertisedAnnotation] = "volcano.sh/vgpu-memory,volcano.sh/vgpu-number"
 	n.check(t, 1, volcano.Handshake, volcano.Register)
+}
+
+// TestManyLocksAreRemovedAtOnce checks that the patcher removes more locks of Volcano's scheduler
+// without a pause than it restores changes of other programs. Each lock stops the node's scheduling.
+func TestManyLocksAreRemovedAtOnce(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, config.Default(), time.Minute)
+	r.api.create()
+	now := time.Now()
+	r.report(func(report *nodereport.Report) { report.Volcano.AnsweredAt = now.Unix() })
+	r.await(worth(config.Default(), testGPU("GPU-a", true)), polled)
+	for i := range 2 * restoreBurst {
+		r.api.interfere(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, volcano.Lock, now.Add(-time.Duration(i)*time.Second).UTC().Format(time.RFC3339)))
+		if err := eventually.Wait(promptly, "the lock is removed", func() bool {
+			_, locked := r.api.annotation(volcano.Lock)
+			return !locked
+		}); err != nil {
+			t.Fatalf("lock %d: %v", i, err)
+		}
+	}
 }

@@ -171,8 +171,8 @@ func (l *Ledger) Place(pod request.Pod, container string) (Allocation, error) {
 		l.remember(pod, err)
 		return Allocation{}, err
 	}
-	l.hold(pod.UID, placed)
-	a, _ := find(placed, container)
+	l.hold(pod.UID, placed.containers)
+	a, _ := find(placed.containers, container)
 	return clone(a), nil
 }
 

@@ -35,9 +35,9 @@ const (
 func (l *Ledger) Plan(pod request.Pod) (all []Allocation, free float64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.planner(pod)
-	if !p.solve(maxTries) {
-		return nil, 0, l.noRoom(pod, p)
+	p, err := l.plan(pod)
+	if err != nil {
+		return nil, 0, err
 	}
 	return p.containers, p.freeMemory(), nil
 }
@@ -54,20 +54,15 @@ func (p *planner) freeMemory() float64 {
 	return sum / max(cards, 1)
 }
 
-// plan finds GPUs for all containers of a pod that have none, and returns all allocations
-// of the pod. plan does not change the ledger.
-func (l *Ledger) plan(pod request.Pod) ([]Allocation, error) {
+// plan returns the planner that has found GPUs for all containers of a pod that have none. plan does
+// not change the ledger.
+func (l *Ledger) plan(pod request.Pod) (*planner, error) {
 	p := l.planner(pod)
 	if p.solve(maxTries) {
-		return p.containers, nil
+		return p, nil
 	}
-	return nil, l.noRoom(pod, p)
-}
-
-// noRoom returns the error of a search that failed.
-func (l *Ledger) noRoom(pod request.Pod, p *planner) error {
 	failed := p.todo[p.deepest.task]
-	return &NoRoomError{
+	return nil, &NoRoomError{
 		Namespace: pod.Namespace,
 		Pod:       pod.Name,
 		Container: p.containers[failed.container].Container,

@@ -27,7 +27,11 @@ func TestPlansAsTheReference(t *testing.T) {
 			if i > 0 && w.IntN(4) == 0 {
 				w.restore(t, l, p)
 			}
-			got, err := l.plan(p)
+			var got []Allocation
+			plan, err := l.plan(p)
+			if err == nil {
+				got = plan.containers
+			}
 			want, wantErr, finished := referencePlan(l, p)
 			switch {
 			case !finished:
