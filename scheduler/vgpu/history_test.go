@@ -17,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -74,6 +75,9 @@ func (w *world) pod() *corev1.Pod {
 	w.pods++
 	name := fmt.Sprint("pod-", w.pods)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), ResourceVersion: "1"}}
+	if w.IntN(3) == 0 {
+		pod.Annotations = map[string]string{volcano.UseUUID: fmt.Sprintf("GPU-node-%d-%d,GPU-node-1-0", w.IntN(3), w.IntN(4))}
+	}
 	always := corev1.ContainerRestartPolicyAlways
 	for i := range w.IntN(3) {
 		c := corev1.Container{Name: fmt.Sprint("init-", i), Resources: corev1.ResourceRequirements{Limits: w.limits()}}
@@ -136,6 +140,9 @@ func (m *member) remove(t *testing.T, pod *corev1.Pod) {
 func (m *member) start(cfg config.Config, pod *corev1.Pod) (map[string][]string, error) {
 	asked, err := request.Read(pod, cfg)
 	if err != nil {
+		return nil, err
+	}
+	if asked, err = volcano.Obey(asked, pod, m.gpus, cfg); err != nil {
 		return nil, err
 	}
 	if asked, err = assign.Obey(asked, pod, m.gpus); err != nil {
@@ -226,7 +233,8 @@ func (w *world) schedule(t *testing.T, p *Plugin, members map[string]*member, na
 	var most int64 = -1
 	for _, name := range names {
 		m := members[name]
-		fits := m.ledger.Fits(asked)
+		here, err := volcano.Obey(asked, pod, m.gpus, w.cfg)
+		fits := err == nil && m.ledger.Fits(here)
 		if got := p.Filter(t.Context(), state, pod, m.info); got.IsSuccess() != fits {
 			t.Errorf("on %s the plugin's verdict is %v, but the pod fits: %t", name, got, fits)
 		}
@@ -254,7 +262,7 @@ func (w *world) bind(t *testing.T, p *Plugin, m *member, pod *corev1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	assigned, err := p.choose(&asking{asked}, m.info)
+	assigned, err := p.choose(&asking{asked, pod}, m.info)
 	if err != nil {
 		t.Fatalf("no choice for a pod that fits: %v", err)
 	}
@@ -292,6 +300,9 @@ func (w *world) bind(t *testing.T, p *Plugin, m *member, pod *corev1.Pod) {
 
 func withAnnotation(pod *corev1.Pod, assigned string) *corev1.Pod {
 	pod = pod.DeepCopy()
-	pod.Annotations = map[string]string{assign.Annotation: assigned}
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[assign.Annotation] = assigned
 	return pod
 }

@@ -111,7 +111,10 @@ func (p *Plugin) forgetDeleted(handle fwk.Handle) error {
 func (*Plugin) Name() string { return Name }
 
 // asking is the request of a pod that is being scheduled, in its CycleState.
-type asking struct{ request.Pod }
+type asking struct {
+	request.Pod
+	spec *corev1.Pod
+}
 
 // Clone returns the same request, which never changes.
 func (a *asking) Clone() fwk.StateData { return a }

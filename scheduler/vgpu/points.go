@@ -17,6 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // PreFilter reads what a pod requests. Pods that request no GPU skip the plugin.
@@ -28,7 +29,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *corev1.
 	if !asks {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	state.Write(stateKey, &asking{asked})
+	state.Write(stateKey, &asking{asked, pod})
 	return nil, nil
 }
 
@@ -42,10 +43,11 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *corev1.Pod, 
 		return nil
 	}
 	v := p.viewOf(info)
-	if v.err != nil {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, v.err.Error())
+	pod, err := p.here(asked, v)
+	if err != nil {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
-	if !v.ledger.Fits(asked.Pod) {
+	if !v.ledger.Fits(pod) {
 		return fwk.NewStatus(fwk.Unschedulable, "no GPU of the node has room for the pod")
 	}
 	return nil
@@ -59,10 +61,11 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *corev1.Pod, i
 		return 0, nil
 	}
 	v := p.viewOf(info)
-	if v.err != nil {
-		return 0, fwk.AsStatus(v.err)
+	pod, err := p.here(asked, v)
+	if err != nil {
+		return 0, fwk.AsStatus(err)
 	}
-	_, free, err := v.ledger.Plan(asked.Pod)
+	_, free, err := v.ledger.Plan(pod)
 	if err != nil {
 		return 0, fwk.AsStatus(err)
 	}
@@ -97,14 +100,15 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *corev1.Po
 
 func (p *Plugin) choose(asked *asking, info fwk.NodeInfo) (string, error) {
 	v := p.viewOf(info)
-	if v.err != nil {
-		return "", v.err
-	}
-	all, _, err := v.ledger.Plan(asked.Pod)
+	pod, err := p.here(asked, v)
 	if err != nil {
 		return "", err
 	}
-	return assign.Format(asked.Pod, all)
+	all, _, err := v.ledger.Plan(pod)
+	if err != nil {
+		return "", err
+	}
+	return assign.Format(pod, all)
 }
 
 // Unreserve forgets the choice.
@@ -154,7 +158,8 @@ func (p *Plugin) afterDelete(_ klog.Logger, _ *corev1.Pod, old, _ any) (fwk.Queu
 	if err != nil {
 		return fwk.Queue, err
 	}
-	if _, asks, err := p.requestOf(pod); err != nil || !asks {
+	// requestOf would remember the deleted pod.
+	if asked, err := request.Read(pod, p.config); err != nil || !asksForAny(asked) {
 		return fwk.QueueSkip, nil
 	}
 	return fwk.Queue, nil

@@ -11,6 +11,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -20,6 +21,7 @@ import (
 // unique, including those of the copies that preemption tries. A view never changes.
 type view struct {
 	generation int64
+	gpus       []gpu.GPU
 	ledger     *placement.Ledger
 	err        error // why the node's GPUs are not known
 }
@@ -45,14 +47,12 @@ func (p *Plugin) newView(info fwk.NodeInfo) *view {
 		v.err = errNoGPUs
 		return v
 	}
-	gpus, err := assign.ParseGPUs(text)
-	if err != nil {
-		v.err = err
+	if v.gpus, v.err = assign.ParseGPUs(text); v.err != nil {
 		return v
 	}
 	// A pod holds its GPU even if the GPU has become unhealthy.
-	v.ledger = placement.New(healthy(gpus), p.config)
-	for _, pod := range p.holders(info, gpus) {
+	v.ledger = placement.New(healthy(v.gpus), p.config)
+	for _, pod := range p.holders(info, v.gpus) {
 		for _, c := range pod.Containers {
 			if c.Asks() {
 				// A pod that finds no room has been refused by its node, or will be.
@@ -61,43 +61,60 @@ func (p *Plugin) newView(info fwk.NodeInfo) *view {
 			}
 		}
 	}
-	v.ledger.SetGPUs(gpus)
+	v.ledger.SetGPUs(v.gpus)
 	return v
 }
 
-// holders returns the requests of a node's pods: first those of pods with an assignment, bound to
-// its GPUs, and then those that another scheduler has bound, the oldest first. The node chooses
-// the GPUs of such pods, by the same rules.
+// holders returns the requests of a node's pods, bound to the GPUs that a scheduler has assigned: first
+// those of pods with an assignment of this scheduler, and then the others, the oldest first. The node
+// chooses the GPUs of pods without any assignment, by the same rules.
 func (p *Plugin) holders(info fwk.NodeInfo, gpus []gpu.GPU) []request.Pod {
 	var assigned, others []request.Pod
-	var unassigned []*corev1.Pod
-	for _, known := range info.GetPods() {
-		pod := known.GetPod()
+	for _, pod := range byAge(info) {
 		asked, asks, err := p.requestOf(pod)
+		if err == nil && asks {
+			asked, err = volcano.Obey(asked, pod, gpus, p.config)
+		}
 		if err != nil || !asks {
-			continue // no node starts a pod with an invalid request
+			continue // no node starts a pod with a request that it cannot obey
 		}
-		text, ok := p.reservedFor(pod.UID)
-		if written, has := pod.Annotations[assign.Annotation]; has {
-			text, ok = written, true
-		}
-		if ok {
-			if bound, err := assign.Bind(asked, text, gpus); err == nil {
-				assigned = append(assigned, bound)
-			}
-			continue // the node refuses an assignment that it cannot obey
-		}
-		unassigned = append(unassigned, pod)
-	}
-	slices.SortFunc(unassigned, func(a, b *corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
-	})
-	for _, pod := range unassigned {
-		if asked, asks, err := p.requestOf(pod); err == nil && asks {
+		text, ours := p.assignmentOf(pod)
+		if !ours {
 			others = append(others, asked)
+		} else if bound, err := assign.Bind(asked, text, gpus); err == nil {
+			assigned = append(assigned, bound)
 		}
 	}
 	return append(assigned, others...)
+}
+
+// assignmentOf returns the assignment of a pod that this scheduler has bound or is binding.
+func (p *Plugin) assignmentOf(pod *corev1.Pod) (string, bool) {
+	if text, bound := pod.Annotations[assign.Annotation]; bound {
+		return text, true
+	}
+	return p.reservedFor(pod.UID)
+}
+
+// byAge returns the pods of a node, the oldest first.
+func byAge(info fwk.NodeInfo) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, known := range info.GetPods() {
+		pods = append(pods, known.GetPod())
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
+	return pods
+}
+
+// here returns the request of a pod that is to be bound to the node, restricted to the GPUs that the
+// pod accepts.
+func (p *Plugin) here(asked *asking, v *view) (request.Pod, error) {
+	if v.err != nil {
+		return request.Pod{}, v.err
+	}
+	return volcano.Obey(asked.Pod, asked.spec, v.gpus, p.config)
 }
 
 func healthy(gpus []gpu.GPU) []gpu.GPU {
