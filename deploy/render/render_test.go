@@ -414,3 +414,18 @@ func TestChartIsThisRelease(t *testing.T) {
 		}
 	}
 }
+
+// TestSchedulerEmulatesOlderClusters checks that nri-vgpu-scheduler waits for no API that is newer
+// than the cluster.
+func TestSchedulerEmulatesOlderClusters(t *testing.T) {
+	for cluster, want := range map[string]string{
+		"v1.34.1": "1.34", "v1.36.3-eks-0a1b2c": "1.36", "v1.36.0-rc.0": "1.36", "v1.37.0": "", "v1.37.2-gke.100": "", "v1.38.0": "",
+	} {
+		text := template(t, "nri-vgpu-system", "--kube-version", cluster, "--values", "testdata/operator.yaml")
+		_, after, emulates := strings.Cut(text, "--emulated-version=")
+		version, _, _ := strings.Cut(after, "\n")
+		if version != want || emulates != (want != "") {
+			t.Errorf("on %s the scheduler emulates %q, want %q", cluster, version, want)
+		}
+	}
+}
