@@ -7,7 +7,6 @@ package scheduling
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -57,11 +56,9 @@ func run(m *testing.M) int {
 	} else {
 		code = m.Run()
 	}
-	for i := len(beds) - 1; i >= 0; i-- {
-		if err := beds[i].Down(code != 0); err != nil {
-			fmt.Fprintln(os.Stderr, "scheduling: a node cannot be taken down:", err)
-			code = 1
-		}
+	if err := testbed.DownNodes(beds, code != 0); err != nil {
+		fmt.Fprintln(os.Stderr, "scheduling: the nodes cannot be taken down:", err)
+		code = 1
 	}
 	return code
 }
@@ -81,18 +78,7 @@ func up(ctx context.Context) error {
 		Log:     func(format string, args ...any) { fmt.Printf("scheduling: "+format+"\n", args...) },
 		Install: func(ctx context.Context, bed *testbed.Bed) error { return install(ctx, bed, source, helm) },
 	}
-	first, err := testbed.Up(ctx, options)
-	if first != nil {
-		beds = append(beds, first)
-	}
-	if err != nil {
-		return err
-	}
-	options.Name += "-2"
-	second, err := testbed.Join(ctx, first, options)
-	if second != nil {
-		beds = append(beds, second)
-	}
+	beds, err = testbed.UpNodes(ctx, options)
 	return err
 }
 
@@ -106,8 +92,7 @@ func install(ctx context.Context, bed *testbed.Bed, source, helm string) error {
 		return err
 	}
 	defer os.RemoveAll(home)
-	// Both replicas must be on this node, because the image is only there. A quick election shortens
-	// the test of a killed leader.
+	// Both replicas must be on this node, because the image is only there.
 	cmd := exec.CommandContext(ctx, helm, "install", "nri-vgpu", filepath.Join(source, "deploy", "chart"),
 		"--namespace", testbed.Namespace, "--create-namespace", "--wait", "--timeout", "5m",
 		"--set", "image.tag="+version.Version, "--set", "config.scheduling.mode=scheduler",
@@ -116,7 +101,7 @@ func install(ctx context.Context, bed *testbed.Bed, source, helm string) error {
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+bed.Cluster.Kubeconfig(), "HELM_CACHE_HOME="+home,
 		"HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home, "NO_PROXY=*", "no_proxy=*")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("helm install: %w: %s", err, bytes.TrimSpace(out)))
+		return fmt.Errorf("helm install: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return bed.WaitAdvertised(ctx)
 }

@@ -5,6 +5,7 @@ package testbed
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -81,6 +82,34 @@ func Join(ctx context.Context, control *Bed, options Options) (*Bed, error) {
 		return bed, fmt.Errorf("%w\n%s", err, bed.explain(context.WithoutCancel(ctx)))
 	}
 	return bed, nil
+}
+
+// UpNodes makes a cluster of two nodes with these options. The first node has the control plane. If
+// UpNodes fails, it returns the beds of the nodes that must be taken down.
+func UpNodes(ctx context.Context, options Options) ([]*Bed, error) {
+	var beds []*Bed
+	first, err := Up(ctx, options)
+	if first != nil {
+		beds = append(beds, first)
+	}
+	if err != nil {
+		return beds, err
+	}
+	options.Name += "-2"
+	second, err := Join(ctx, first, options)
+	if second != nil {
+		beds = append(beds, second)
+	}
+	return beds, err
+}
+
+// DownNodes takes down a cluster, the node with the control plane last; see Bed.Down.
+func DownNodes(beds []*Bed, keepLogs bool) error {
+	var errs []error
+	for _, bed := range slices.Backward(beds) {
+		errs = append(errs, bed.Down(keepLogs))
+	}
+	return errors.Join(errs...)
 }
 
 // Remove takes down the cluster of these options, if it exists, and removes every trace of it.

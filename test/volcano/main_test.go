@@ -53,11 +53,9 @@ func run(m *testing.M) int {
 	} else {
 		code = m.Run()
 	}
-	for i := len(beds) - 1; i >= 0; i-- {
-		if err := beds[i].Down(code != 0); err != nil {
-			fmt.Fprintln(os.Stderr, "volcano: a node cannot be taken down:", err)
-			code = 1
-		}
+	if err := testbed.DownNodes(beds, code != 0); err != nil {
+		fmt.Fprintln(os.Stderr, "volcano: the nodes cannot be taken down:", err)
+		code = 1
 	}
 	return code
 }
@@ -74,19 +72,7 @@ func up(ctx context.Context) error {
 		return err
 	}
 	options := testbed.Options{Name: *name, Source: source, GPUs: gpus, GPUMemory: gpuMiB * mib, Log: log}
-	first, err := testbed.Up(ctx, options)
-	if first != nil {
-		beds = append(beds, first)
-	}
-	if err != nil {
-		return err
-	}
-	options.Name += "-2"
-	second, err := testbed.Join(ctx, first, options)
-	if second != nil {
-		beds = append(beds, second)
-	}
-	if err != nil {
+	if beds, err = testbed.UpNodes(ctx, options); err != nil {
 		return err
 	}
 	for _, bed := range beds {
@@ -97,5 +83,5 @@ func up(ctx context.Context) error {
 	}
 	log("installing Volcano")
 	installed = volcano.Options{Root: source, Built: built, Archives: filepath.Join(source, "build", "image")}
-	return volcano.Install(ctx, first.Cluster, installed)
+	return volcano.Install(ctx, beds[0].Cluster, installed)
 }
