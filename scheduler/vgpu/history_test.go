@@ -242,7 +242,7 @@ func (w *world) schedule(t *testing.T, p *Plugin, members map[string]*member, na
 			continue
 		}
 		score, status := p.Score(t.Context(), state, pod, m.info)
-		if !status.IsSuccess() || score < 0 || score > fwk.MaxNodeScore {
+		if !status.IsSuccess() || score < 0 || score > fwk.MaxScore {
 			t.Errorf("score %d, %v", score, status)
 		}
 		if score > most {

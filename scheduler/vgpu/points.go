@@ -72,7 +72,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *corev1.Pod, i
 	if p.config.Placement.Policy != config.PlaceSpread {
 		free = 1 - free
 	}
-	return int64(math.Round(free * float64(fwk.MaxNodeScore))), nil
+	return int64(math.Round(free * float64(fwk.MaxScore))), nil
 }
 
 // ScoreExtensions returns nil: Score returns normalized scores.
@@ -159,10 +159,10 @@ func (p *Plugin) afterDelete(_ klog.Logger, _ *corev1.Pod, old, _ any) (fwk.Queu
 		return fwk.Queue, err
 	}
 	// requestOf would remember the deleted pod.
-	if asked, err := request.Read(pod, p.config); err != nil || !asksForAny(asked) {
-		return fwk.QueueSkip, nil
+	if asked, err := request.Read(pod, p.config); err == nil && asksForAny(asked) {
+		return fwk.Queue, nil
 	}
-	return fwk.Queue, nil
+	return fwk.QueueSkip, nil
 }
 
 // afterNode wakes a pod if a Node lists other GPUs than before.
