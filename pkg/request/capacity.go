@@ -91,7 +91,7 @@ func Free(gpus []gpu.GPU, left map[string]Left, cfg config.Config) map[string]in
 // enabled dialect.
 func Asking(pods []*corev1.Pod, cfg config.Dialects) []*corev1.Pod {
 	ours := make(map[corev1.ResourceName]bool)
-	for _, name := range words(cfg) {
+	for _, name := range Names(cfg) {
 		ours[corev1.ResourceName(name)] = true
 	}
 	var asking []*corev1.Pod
@@ -116,8 +116,8 @@ func namesAny(spec *corev1.PodSpec, ours map[corev1.ResourceName]bool) bool {
 	return false
 }
 
-// words returns the resources of all enabled dialects.
-func words(cfg config.Dialects) []string {
+// Names returns the resources of all enabled dialects.
+func Names(cfg config.Dialects) []string {
 	var all []string
 	for _, d := range enabled(cfg, config.Node{}) {
 		all = append(all, d.resources()...)
@@ -132,7 +132,7 @@ func words(cfg config.Dialects) []string {
 // the largest sum of an init container and the sidecars started before it.
 func Used(pods []*corev1.Pod, cfg config.Dialects) map[string]int64 {
 	total := make(map[string]int64)
-	names := words(cfg)
+	names := Names(cfg)
 	for _, pod := range Asking(pods, cfg) {
 		for _, name := range names {
 			Sum(total, map[string]int64{name: podUnits(&pod.Spec, corev1.ResourceName(name))})

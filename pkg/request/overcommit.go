@@ -74,7 +74,7 @@ func eachAnnotated(pod *corev1.Pod, asked Pod, prefix string, cfg config.Config,
 			keys = append(keys, key)
 		}
 	}
-	if most := len(words(cfg.Dialects)); len(keys) > most {
+	if most := len(Names(cfg.Dialects)); len(keys) > most {
 		return fmt.Errorf("it has %d annotations %s…; allowed: %d, one for each resource", len(keys), prefix, most)
 	}
 	slices.Sort(keys)

@@ -106,7 +106,7 @@ func TestOvercommitOfSomeContainers(t *testing.T) {
 }
 
 func TestAnnotationsAreBounded(t *testing.T) {
-	resources := len(words(config.Default().Dialects))
+	resources := len(Names(config.Default().Dialects))
 	for count, want := range map[int]bool{resources: false, resources + 1: true, 5000: true} {
 		pod := podOf(container("main", asks{"nri-vgpu.io/vgpu-memory": "1024"}))
 		pod.Annotations = map[string]string{}

@@ -71,6 +71,13 @@ func (w *world) limits() corev1.ResourceList {
 	return list
 }
 
+// resources draws a container's resources. The API server copies limits of extended resources to the
+// requests.
+func (w *world) resources() corev1.ResourceRequirements {
+	limits := w.limits()
+	return corev1.ResourceRequirements{Limits: limits, Requests: limits}
+}
+
 func (w *world) pod() *corev1.Pod {
 	w.pods++
 	name := fmt.Sprint("pod-", w.pods)
@@ -80,7 +87,7 @@ func (w *world) pod() *corev1.Pod {
 	}
 	always := corev1.ContainerRestartPolicyAlways
 	for i := range w.IntN(3) {
-		c := corev1.Container{Name: fmt.Sprint("init-", i), Resources: corev1.ResourceRequirements{Limits: w.limits()}}
+		c := corev1.Container{Name: fmt.Sprint("init-", i), Resources: w.resources()}
 		if w.IntN(3) == 0 {
 			c.RestartPolicy = &always
 		}
@@ -88,7 +95,7 @@ func (w *world) pod() *corev1.Pod {
 	}
 	for i := range 1 + w.IntN(2) {
 		pod.Spec.Containers = append(pod.Spec.Containers,
-			corev1.Container{Name: fmt.Sprint("app-", i), Resources: corev1.ResourceRequirements{Limits: w.limits()}})
+			corev1.Container{Name: fmt.Sprint("app-", i), Resources: w.resources()})
 	}
 	return pod
 }
@@ -99,6 +106,8 @@ type member struct {
 	gpus   []gpu.GPU
 	ledger *placement.Ledger
 	pods   []*corev1.Pod
+	// capacity is what the node advertises.
+	capacity map[string]int64
 }
 
 func (w *world) member(name string) *member {
@@ -109,14 +118,30 @@ func (w *world) member(name string) *member {
 		})
 	}
 	m.ledger = placement.New(m.gpus, w.cfg)
-	m.publish(name)
+	m.publish(name, w.cfg)
 	return m
 }
 
-func (m *member) publish(name string) {
-	m.info.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
+func (m *member) publish(name string, cfg config.Config) {
+	m.capacity = request.Capacity(healthy(m.gpus), cfg)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Annotations: map[string]string{assign.GPUsAnnotation: assign.FormatGPUs(m.gpus)},
-	}})
+	}}
+	node.Status.Allocatable = corev1.ResourceList{}
+	for resourceName, units := range m.capacity {
+		node.Status.Allocatable[corev1.ResourceName(resourceName)] = *resource.NewQuantity(units, resource.DecimalSI)
+	}
+	m.info.SetNode(node)
+}
+
+// admits reports whether kubelet admits another pod by the node's sums.
+func (m *member) admits(pod *corev1.Pod, cfg config.Config) bool {
+	for name, units := range request.Used(append(slices.Clone(m.pods), pod), cfg.Dialects) {
+		if units > m.capacity[name] {
+			return false
+		}
+	}
+	return true
 }
 
 // add adds a pod to the scheduler's view.
@@ -170,7 +195,7 @@ func TestPluginAndNodeAgree(t *testing.T) {
 	bound := 0
 	for seed := range uint64(150) {
 		w := newWorld(seed)
-		p := &Plugin{config: w.cfg}
+		p := newPlugin(nil, w.cfg)
 		members := map[string]*member{}
 		for i := range 3 {
 			name := fmt.Sprint("node-", i)
@@ -207,7 +232,7 @@ func (w *world) changeHealth(m *member, name string) {
 	g := &m.gpus[w.IntN(len(m.gpus))]
 	g.Healthy = !g.Healthy
 	m.ledger.SetGPUs(m.gpus)
-	m.publish(name)
+	m.publish(name, w.cfg)
 }
 
 // schedule schedules a new pod as the framework does, and reports whether it was bound.
@@ -234,7 +259,7 @@ func (w *world) schedule(t *testing.T, p *Plugin, members map[string]*member, na
 	for _, name := range names {
 		m := members[name]
 		here, err := volcano.Obey(asked, pod, m.gpus, w.cfg)
-		fits := err == nil && m.ledger.Fits(here)
+		fits := err == nil && m.admits(pod, w.cfg) && m.ledger.Fits(here)
 		if got := p.Filter(t.Context(), state, pod, m.info); got.IsSuccess() != fits {
 			t.Errorf("on %s the plugin's verdict is %v, but the pod fits: %t", name, got, fits)
 		}
@@ -262,7 +287,7 @@ func (w *world) bind(t *testing.T, p *Plugin, m *member, pod *corev1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	assigned, err := p.choose(&asking{asked, pod}, m.info)
+	assigned, err := p.choose(&asking{Pod: asked, spec: pod}, m.info)
 	if err != nil {
 		t.Fatalf("no choice for a pod that fits: %v", err)
 	}

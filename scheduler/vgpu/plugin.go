@@ -11,6 +11,8 @@ package vgpu
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/utils/lru"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -41,6 +44,8 @@ type Plugin struct {
 	views sync.Map
 	// asked are the parsed requests of pods, by UID.
 	asked sync.Map
+	// memos are the memos of the shapes of recent pods.
+	memos *lru.Cache
 	// reserved are the assignments of pods that are being bound, by UID.
 	reserved sync.Map
 }
@@ -61,19 +66,36 @@ func New(_ context.Context, raw runtime.Object, handle fwk.Handle) (fwk.Plugin, 
 	if err := frameworkruntime.DecodeInto(raw, &args); err != nil {
 		return nil, fmt.Errorf("read the arguments of plugin %s: %w", Name, err)
 	}
-	cfg := config.Default()
-	if args.ConfigFile != "" {
-		var err error
-		if cfg, err = config.Load(args.ConfigFile); err != nil {
-			return nil, fmt.Errorf("read the configuration of the nodes (configFile of plugin %s): %w", Name, err)
-		}
+	cfg, err := args.load(Name)
+	if err != nil {
+		return nil, err
 	}
-	p := &Plugin{handle: handle, config: cfg}
+	p := newPlugin(handle, cfg)
 	if err := p.forgetDeleted(handle); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
+
+// load returns the configuration of the nodes.
+func (a Args) load(plugin string) (config.Config, error) {
+	if a.ConfigFile == "" {
+		return config.Default(), nil
+	}
+	cfg, err := config.Load(a.ConfigFile)
+	if err != nil {
+		return config.Config{}, fmt.Errorf("read the configuration of the nodes (configFile of plugin %s): %w", plugin, err)
+	}
+	return cfg, nil
+}
+
+func newPlugin(handle fwk.Handle, cfg config.Config) *Plugin {
+	return &Plugin{handle: handle, config: cfg, memos: lru.New(mostShapes)}
+}
+
+// mostShapes bounds the shapes of pods whose verdicts are remembered, since pods can have any number
+// of shapes.
+const mostShapes = 64
 
 // forgetDeleted drops what the plugin remembers of pods and Nodes when they are deleted.
 func (p *Plugin) forgetDeleted(handle fwk.Handle) error {
@@ -114,6 +136,29 @@ func (*Plugin) Name() string { return Name }
 type asking struct {
 	request.Pod
 	spec *corev1.Pod
+	memo *memo // of the pod's shape
+	// units are the pod's amounts of the dialects' resources, and names their sorted names.
+	units map[string]int64
+	names []string
+}
+
+// newAsking returns the request of a pod that is to be scheduled.
+func (p *Plugin) newAsking(asked request.Pod, pod *corev1.Pod) *asking {
+	units := request.Used([]*corev1.Pod{pod}, p.config.Dialects)
+	return &asking{
+		Pod: asked, spec: pod, memo: p.memoOf(shapeOf(asked, pod)),
+		units: units, names: slices.Sorted(maps.Keys(units)),
+	}
+}
+
+// memoOf returns the memo of a shape.
+func (p *Plugin) memoOf(s shape) *memo {
+	if known, ok := p.memos.Get(s); ok {
+		return known.(*memo)
+	}
+	m := &memo{}
+	p.memos.Add(s, m)
+	return m
 }
 
 // Clone returns the same request, which never changes.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
-	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -29,50 +27,41 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *corev1.
 	if !asks {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	state.Write(stateKey, &asking{asked, pod})
+	state.Write(stateKey, p.newAsking(asked, pod))
 	return nil, nil
 }
 
 // PreFilterExtensions returns nil: Filter reads all pods from the NodeInfo.
 func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// Filter reports whether the node's single GPUs have room for the pod.
+// Filter reports whether the node's single GPUs have room for the pod, and whether its sums do.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
 	asked, ok := askingOf(state)
 	if !ok {
 		return nil
 	}
-	v := p.viewOf(info)
-	pod, err := p.here(asked, v)
-	if err != nil {
+	switch verdict, err := p.verdictOn(asked, info); {
+	case err != nil:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
-	}
-	if !v.ledger.Fits(pod) {
+	case verdict.short != "":
+		return fwk.NewStatus(fwk.Unschedulable, "Insufficient "+verdict.short)
+	case !verdict.fits:
 		return fwk.NewStatus(fwk.Unschedulable, "no GPU of the node has room for the pod")
 	}
 	return nil
 }
 
-// Score prefers nodes by the placement policy of the nodes: binpack those where the pod's GPUs
-// become fullest, and spread those where they stay emptiest.
+// Score returns how well the pod fits in the node's GPUs.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	asked, ok := askingOf(state)
 	if !ok {
 		return 0, nil
 	}
-	v := p.viewOf(info)
-	pod, err := p.here(asked, v)
+	verdict, err := p.verdictOn(asked, info)
 	if err != nil {
 		return 0, fwk.AsStatus(err)
 	}
-	_, free, err := v.ledger.Plan(pod)
-	if err != nil {
-		return 0, fwk.AsStatus(err)
-	}
-	if p.config.Placement.Policy != config.PlaceSpread {
-		free = 1 - free
-	}
-	return int64(math.Round(free * float64(fwk.MaxScore))), nil
+	return verdict.score, nil
 }
 
 // ScoreExtensions returns nil: Score returns normalized scores.
@@ -148,7 +137,7 @@ func (p *Plugin) bind(ctx context.Context, binding *corev1.Binding) error {
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		{Event: fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete}, QueueingHintFn: p.afterDelete},
-		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAnnotation}, QueueingHintFn: p.afterNode},
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAnnotation | fwk.UpdateNodeAllocatable}, QueueingHintFn: p.afterNode},
 	}, nil
 }
 
@@ -165,22 +154,37 @@ func (p *Plugin) afterDelete(_ klog.Logger, _ *corev1.Pod, old, _ any) (fwk.Queu
 	return fwk.QueueSkip, nil
 }
 
-// afterNode wakes a pod if a Node lists other GPUs than before.
-func (*Plugin) afterNode(_ klog.Logger, _ *corev1.Pod, old, changed any) (fwk.QueueingHint, error) {
+// afterNode wakes a pod if a Node lists other GPUs than before, or has more of a resource that the
+// pod requests.
+func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, old, changed any) (fwk.QueueingHint, error) {
 	before, after, err := util.As[*corev1.Node](old, changed)
 	if err != nil {
 		return fwk.Queue, err
 	}
-	if after == nil || before != nil && before.Annotations[assign.GPUsAnnotation] == after.Annotations[assign.GPUsAnnotation] {
+	if after == nil {
 		return fwk.QueueSkip, nil
 	}
-	return fwk.Queue, nil
+	if before == nil || before.Annotations[assign.GPUsAnnotation] != after.Annotations[assign.GPUsAnnotation] {
+		return fwk.Queue, nil
+	}
+	for name := range request.Used([]*corev1.Pod{pod}, p.config.Dialects) {
+		had, has := before.Status.Allocatable[corev1.ResourceName(name)], after.Status.Allocatable[corev1.ResourceName(name)]
+		if has.Cmp(had) > 0 {
+			return fwk.Queue, nil
+		}
+	}
+	return fwk.QueueSkip, nil
 }
 
-// SignPod excludes pods that request GPUs from the scheduler's batches, whose pods share one result.
+// SignPod adds a pod's shape to its signature. For consecutive pods with equal signatures, the
+// framework filters and scores only the node of the last pod again.
 func (p *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	if _, asks, err := p.requestOf(pod); err != nil || asks {
-		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod requests GPUs")
+	asked, asks, err := p.requestOf(pod)
+	if err != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
 	}
-	return nil, nil
+	if !asks {
+		return nil, nil
+	}
+	return []fwk.SignFragment{{Key: Name, Value: shapeOf(asked, pod).String()}}, nil
 }

@@ -108,15 +108,6 @@ func byAge(info fwk.NodeInfo) []*corev1.Pod {
 	return pods
 }
 
-// here returns the request of a pod that is to be bound to the node, restricted to the GPUs that the
-// pod accepts.
-func (p *Plugin) here(asked *asking, v *view) (request.Pod, error) {
-	if v.err != nil {
-		return request.Pod{}, v.err
-	}
-	return volcano.Obey(asked.Pod, asked.spec, v.gpus, p.config)
-}
-
 func healthy(gpus []gpu.GPU) []gpu.GPU {
 	all := slices.Clone(gpus)
 	for i := range all {

@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	command := app.NewSchedulerCommand(app.WithPlugin(vgpu.Name, vgpu.New))
+	command := app.NewSchedulerCommand(app.WithPlugin(vgpu.Name, vgpu.New), app.WithPlugin(vgpu.FitName, vgpu.NewFit))
 	command.Use = "nri-vgpu-scheduler"
 	os.Exit(cli.Run(command))
 }
