@@ -199,6 +199,12 @@ bench-fleet: ## simulate how a cluster of 300 nodes places pods, in each mode; T
 	@$(GO) build -o $(BUILD)/bench/ ./bench/fleet
 	@$(BUILD)/bench/fleet $(COMMIT) --tables $(BUILD)/bench/fleet.md --figure $(BUILD)/bench/fleet.svg $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
 
+.PHONY: bench-scheduler
+bench-scheduler: build scheduler root ## measure nri-vgpu-scheduler beside kube-scheduler with 5,000 nodes; ARGS=--help
+	cd scheduler && $(IN_SCHEDULER) test -c -tags perf -o $(BUILD)/bench/scheduler-perf ./perf
+	@$(GO) build -o $(BUILD)/bench/scheduler ./bench/scheduler
+	@$(BUILD)/bench/scheduler $(BENCH) --perf $(BUILD)/bench/scheduler-perf $(ARGS)
+
 .PHONY: e2e-flood
 e2e-flood: image root ## measure how long pods take to start on a node full of pods with 64 asking containers
 	$(GO) test -count=1 -timeout 20m -v ./test/e2e/flood $(ARGS)

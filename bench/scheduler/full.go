@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
+)
+
+const (
+	gpus      = 8
+	gpuMemory = 16 << 10 // MiB
+	asked     = 4 << 10  // MiB
+	memory    = "nri-vgpu.io/vgpu-memory"
+	// patience is how long the scheduler may take to bind a pod.
+	patience = 2 * time.Minute
+	// clients is how many objects are created at a time.
+	clients = 16
+)
+
+// full is an API server with Nodes and bound pods.
+type full struct {
+	*cluster.Cluster
+	api *kubernetes.Clientset
+	dir string
+}
+
+// fill measures the scheduler in a full cluster, with the plugin and without.
+func (r *result) fill(ctx context.Context, o options, temp string) (err error) {
+	c, err := cluster.Up(ctx, cluster.Options{Name: "bench-scheduler", Out: os.Stderr})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Down()) }()
+	for _, component := range []string{cluster.Kubelet, cluster.Scheduler, cluster.ControllerManager, cluster.Containerd} {
+		if err := c.Stop(ctx, component); err != nil {
+			return err
+		}
+	}
+	config := c.RestConfig()
+	config.QPS = -1
+	api, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	f := &full{Cluster: c, api: api, dir: temp}
+	if err := f.create(ctx, o); err != nil {
+		return err
+	}
+	program := filepath.Join(o.build, "bin", "nri-vgpu-scheduler")
+	if r.BaselineRSS, r.BaselineRebuild, err = f.start(ctx, program, "kube-scheduler", ""); err != nil {
+		return fmt.Errorf("without the plugin: %w", err)
+	}
+	if r.RSS, r.Rebuild, err = f.start(ctx, program, "nri-vgpu-scheduler", profile); err != nil {
+		return fmt.Errorf("with the plugin: %w", err)
+	}
+	return nil
+}
+
+// create creates the Nodes and the pods on them.
+func (f *full) create(ctx context.Context, o options) error {
+	var cards []gpu.GPU
+	for i := range gpus {
+		cards = append(cards, gpu.GPU{UUID: fmt.Sprint("GPU-", i), Index: i, Name: "NVIDIA H200", MemoryBytes: gpuMemory << 20, Healthy: true})
+	}
+	amounts := corev1.ResourceList{
+		corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("512Gi"),
+		memory: *resource.NewQuantity(gpus*gpuMemory, resource.DecimalSI),
+	}
+	err := inParallel(ctx, "nodes", o.nodes, func(ctx context.Context, i int) error {
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Annotations: map[string]string{assign.GPUsAnnotation: assign.FormatGPUs(cards)}},
+			Status: corev1.NodeStatus{
+				Capacity: amounts, Allocatable: amounts,
+				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+			},
+		}
+		_, err := f.api.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return inParallel(ctx, "pods", o.pods, func(ctx context.Context, i int) error {
+		pod := newPod(fmt.Sprint("bound-", i))
+		pod.Spec.NodeName = nodeName(i % o.nodes)
+		pod.Annotations = map[string]string{assign.Annotation: fmt.Sprintf(`{"main":["GPU-%d"]}`, i/o.nodes%gpus)}
+		_, err := f.api.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, pod, metav1.CreateOptions{})
+		return err
+	})
+}
+
+func nodeName(i int) string { return fmt.Sprint("node-", i) }
+
+func newPod(name string) *corev1.Pod {
+	amounts := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("500Mi"),
+		memory: *resource.NewQuantity(asked, resource.DecimalSI),
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "measured"}},
+		Spec: corev1.PodSpec{
+			// The API server taints new Nodes as not ready.
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers: []corev1.Container{{
+				Name: "main", Image: "registry.k8s.io/pause:3.10", Resources: corev1.ResourceRequirements{Limits: amounts, Requests: amounts},
+			}},
+		},
+	}
+}
+
+// inParallel calls create for each number below count, and shows the progress.
+func inParallel(ctx context.Context, what string, count int, create func(context.Context, int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(clients)
+	for i := range count {
+		if i%5000 == 0 {
+			fmt.Fprintf(os.Stderr, "create %s: %d of %d\n", what, i, count)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error { return create(ctx, i) })
+	}
+	return group.Wait()
+}
+
+// goMemoryLimit returns GOMEMLIMIT of the chart.
+func goMemoryLimit() (string, error) {
+	text, err := os.ReadFile(filepath.Join("deploy", "chart", "values.yaml"))
+	if err != nil {
+		return "", err
+	}
+	var values struct {
+		Scheduler struct {
+			GoMemoryLimit string `json:"goMemoryLimit"`
+		} `json:"scheduler"`
+	}
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		return "", fmt.Errorf("read the values of the chart: %w", err)
+	}
+	return values.Scheduler.GoMemoryLimit, nil
+}
+
+// profile is the profile of the chart, for pods that name no scheduler.
+const profile = `
+profiles:
+  - schedulerName: default-scheduler
+    plugins:
+      multiPoint:
+        enabled:
+          - {name: VGPU, weight: 5}
+          - {name: VGPUNodeResourcesFit}
+        disabled:
+          - {name: NodeResourcesFit}
+      bind:
+        disabled:
+          - {name: "*"}
+        enabled:
+          - {name: VGPU}
+          - {name: DefaultBinder}
+`
+
+// start starts the program with a waiting pod, and returns its peak of resident memory in MiB and the
+// seconds until it has bound the pod.
+func (f *full) start(ctx context.Context, program, name, profile string) (rss, seconds float64, err error) {
+	fmt.Fprintf(os.Stderr, "start %s\n", name)
+	pods := f.api.CoreV1().Pods(metav1.NamespaceDefault)
+	if _, err := pods.Create(ctx, newPod(name), metav1.CreateOptions{}); err != nil {
+		return 0, 0, err
+	}
+	file := filepath.Join(f.dir, name+".yaml")
+	config := fmt.Sprintf("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: {leaderElect: false}\n"+
+		"clientConnection: {kubeconfig: %s}\n%s", f.Kubeconfig(), profile)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return 0, 0, err
+	}
+	limit, err := goMemoryLimit()
+	if err != nil {
+		return 0, 0, err
+	}
+	var log bytes.Buffer
+	scheduler := exec.CommandContext(ctx, program, "--config="+file, "--secure-port=0")
+	scheduler.Env = append(os.Environ(), "GOMEMLIMIT="+limit)
+	scheduler.Stdout, scheduler.Stderr = &log, &log
+	begin := time.Now()
+	if err := scheduler.Start(); err != nil {
+		return 0, 0, err
+	}
+	defer func() {
+		err = errors.Join(err, scheduler.Process.Signal(syscall.SIGTERM))
+		_ = scheduler.Wait() // the signal ends the program with an error
+		if err != nil {
+			err = fmt.Errorf("%w; its log ends with: %s", err, lastLines(log.String(), 10))
+		}
+	}()
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		pod, err := pods.Get(ctx, name, metav1.GetOptions{})
+		return err == nil && pod.Spec.NodeName != "", err
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("wait for a binding: %w", err)
+	}
+	seconds = time.Since(begin).Seconds()
+	rss, err = peakMiB(scheduler.Process.Pid)
+	return rss, seconds, err
+}
+
+// peakMiB returns a process's peak of resident memory.
+func peakMiB(pid int) (float64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 64)
+			return kib / 1024, err
+		}
+	}
+	return 0, errors.New("the kernel reports no peak of resident memory")
+}
