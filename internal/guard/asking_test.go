@@ -3,9 +3,12 @@
 package guard
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
 // The creator of a pod may claim a static pod's hash in its annotations. The guard refuses only the
@@ -34,5 +37,20 @@ func TestAListedPodIsKnownByItsName(t *testing.T) {
 	}
 	if _, err := n.create(static, wants("void")); err == nil {
 		t.Error("a static pod that asks was not refused")
+	}
+}
+
+// A UID that is no file name is that of no pod, and must not lead out of the directory of the pods.
+func TestAUIDIsNoPath(t *testing.T) {
+	g, s := local(t)
+	pod := filepath.Join(paths.Containers(s.RunDir), "uid")
+	if err := os.MkdirAll(pod, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := rules{Settings: s}
+	for uid, want := range map[string]bool{"uid": true, "other": false, "": false, ".": false, "..": false, "../containers/uid": false, "uid/": false} {
+		if got := g.asks(r, Container{PodUID: uid}); got != want {
+			t.Errorf("pod %q asks: %t, want %t", uid, got, want)
+		}
 	}
 }

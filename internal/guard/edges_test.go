@@ -120,6 +120,9 @@ func TestEverybodyMayReadTheStatus(t *testing.T) {
 	if info, err := held.Stat(); err != nil || info.Mode().Perm() != 0o644 {
 		t.Errorf("its rights are %v, %v", info.Mode(), err)
 	}
+	if info, err := os.Stat(s.RunDir); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the rights of its directory are %v, %v", info.Mode(), err)
+	}
 	if again := g.renewStatus(s, held); again != held {
 		t.Error("a status that is held was written again")
 	}

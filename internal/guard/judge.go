@@ -44,7 +44,7 @@ func (r rules) Judge(c Container, asks bool) (hide bool, err error) {
 	switch {
 	case r.left(c):
 		return false, nil
-	case len(r.Retiring) > 0 && slices.Contains(r.Retiring, c.PodUID):
+	case slices.Contains(r.Retiring, c.PodUID):
 		return false, fmt.Errorf("nri-vgpu's guard refuses container %q: nri-vgpu was removed from this node, and nobody would hold the container to its limits: delete its pod", c.Name)
 	case len(r.Retiring) > 0:
 		return false, nil

@@ -55,8 +55,8 @@ func (g *Guard) asks(r rules, c Container) bool {
 	if slices.ContainsFunc(listed, func(l guardfile.Pod) bool { return l.Is(pod) }) {
 		return true
 	}
-	if c.PodUID == "" || c.PodUID != filepath.Base(c.PodUID) {
-		return false
+	if !filepath.IsLocal(c.PodUID) || c.PodUID != filepath.Base(c.PodUID) || c.PodUID == "." {
+		return false // no name of a file
 	}
 	_, err := os.Stat(filepath.Join(paths.Containers(r.RunDir), c.PodUID))
 	return err == nil

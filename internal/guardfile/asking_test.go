@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
@@ -145,5 +146,36 @@ func TestAListThatCannotBeRemovedIsAnError(t *testing.T) {
 	}
 	if err := RemoveAsking(dir); err == nil {
 		t.Error("a directory in its place is no error")
+	}
+}
+
+func TestTheListHasItsRights(t *testing.T) {
+	umask := unix.Umask(0)
+	defer unix.Umask(umask)
+	dir := filepath.Join(t.TempDir(), "state")
+	if err := WriteAsking(dir, nil); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]os.FileMode{dir: 0o755, paths.AskingPods(dir): 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("the rights of %s are %v, %v, want %v", path, info.Mode(), err, want)
+		}
+	}
+}
+
+func TestAListThatCannotBeWrittenIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteAsking(filepath.Join(file, "state"), nil); err == nil {
+		t.Error("a state directory that cannot be made is no error")
+	}
+	if err := os.MkdirAll(filepath.Join(paths.AskingPods(dir), "inside"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteAsking(dir, nil); err == nil {
+		t.Error("a directory in place of the list is no error")
 	}
 }

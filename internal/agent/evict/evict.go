@@ -203,7 +203,7 @@ func (e *Evictor) count(ref pods.Ref) (int, string) {
 	if !ok {
 		return 0, ""
 	}
-	most := 0
+	var most int
 	for _, n := range r.counts {
 		most = max(most, n)
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -22,7 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
@@ -84,6 +89,53 @@ func TestJudge(t *testing.T) {
 				t.Errorf("got %v, %q; want %v, %q", verdict, obstacle, tt.want, tt.obstacle)
 			}
 		})
+	}
+}
+
+func TestNoRefusalIsNeverTooMany(t *testing.T) {
+	for _, patience := range []int{-1, 0} {
+		if verdict, _ := Judge(newPod("p", of("ReplicaSet")), 0, patience); verdict != Wait {
+			t.Errorf("with patience %d the verdict is %v", patience, verdict)
+		}
+	}
+}
+
+// A request over a real connection must have time for its answer.
+func TestAnEvictionHasTime(t *testing.T) {
+	asked := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(50 * time.Millisecond)
+		asked <- r.Method + " " + r.URL.Path
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{pods: map[string]*corev1.Pod{}}
+	e := New(Options{Client: client, Pods: c, Events: c, After: 3, Log: slog.New(slog.DiscardHandler)})
+	e.evict(t.Context(), newPod("p", of("ReplicaSet")), 3, "free: nothing")
+	if got := <-asked; got != "POST /api/v1/namespaces/ns/pods/p/eviction" {
+		t.Errorf("asked for %s", got)
+	}
+	if got := testutil.ToFloat64(e.metrics.results.WithLabelValues(resultEvicted)); got != 1 {
+		t.Errorf("evictions counted: %v", got)
+	}
+}
+
+func TestMetricsAreDescribedAndCollected(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	e := New(Options{})
+	if err := registry.Register(e); err != nil {
+		t.Fatal(err)
+	}
+	if err := registry.Register(New(Options{})); err == nil {
+		t.Error("a second evictor may be registered, so the first has not described its metrics")
+	}
+	if count, err := testutil.GatherAndCount(registry, "nri_vgpu_evictions_total"); err != nil || count != 4 {
+		t.Errorf("%d results are collected, %v; want 4", count, err)
 	}
 }
 
