@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/announce"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/detect"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/evict"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/heartbeat"
@@ -70,7 +71,7 @@ func Run(ctx context.Context, o Options) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context){
 		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.heartbeat.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
-		parts.registry.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.contexts.Run, parts.checker.Run,
+		parts.registry.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.announcer.Run, parts.contexts.Run, parts.checker.Run,
 	} {
 		group.Go(func() error {
 			part(ctx)
@@ -100,6 +101,7 @@ type parts struct {
 	detector  *detect.Detector
 	mps       *mps.Supervisor
 	volcano   *volcano.Answerer
+	announcer *announce.Announcer
 	contexts  *contexts.Sizes
 	child     *contexts.Child // makes contexts to measure them
 	metrics   *prometheus.Registry
@@ -141,6 +143,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 			p.hook.PodsChanged()
 			p.heartbeat.PodsChanged()
 			p.volcano.Poke()
+			p.announcer.Poke()
 		},
 		Reads: func(annotation string) bool {
 			return request.Reads(annotation) || volcano.Reads(annotation) || annotation == assign.Annotation
@@ -168,6 +171,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	p.volcano = volcano.New(volcano.Options{
 		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Changed: func() { p.heartbeat.Poke() }, Log: log,
 	})
+	p.announcer = announce.New(announce.Options{Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Log: log})
 	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Given: p.hook.Given, Log: log})
 	p.heartbeat = heartbeat.New(heartbeat.Options{
 		Node: node, Config: cfg, Inventory: inventory, Ledger: p.ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,

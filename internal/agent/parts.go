@@ -171,8 +171,11 @@ func newHook(cfg config.Config, inventory *gpu.Inventory, interposer *driverlib.
 			HasCDIDevice: devices.Has,
 		},
 		Pods: p.pods, Ledger: p.ledger, GPUs: inventory.GPUs, Store: p.files, Metrics: metrics, Events: p.events, Room: p.evictor,
-		Changed:     func() { p.heartbeat.Poke() },
-		Outcome:     func(podUID, container string, refused bool) { p.volcano.Outcome(podUID, container, refused) },
+		Changed: func() { p.heartbeat.Poke() },
+		Outcome: func(podUID, container string, refused bool) {
+			p.volcano.Outcome(podUID, container, refused)
+			p.announcer.Poke()
+		},
 		LiveChanged: func() { p.lender.Poke() },
 		Log:         log,
 	}

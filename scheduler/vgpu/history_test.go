@@ -123,7 +123,11 @@ func (w *world) member(name string) *member {
 }
 
 func (m *member) publish(name string, cfg config.Config) {
-	m.capacity = request.Capacity(healthy(m.gpus), cfg)
+	all := slices.Clone(m.gpus)
+	for i := range all {
+		all[i].Healthy = true
+	}
+	m.capacity = request.Capacity(all, cfg)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Annotations: map[string]string{assign.GPUsAnnotation: assign.FormatGPUs(m.gpus)},
 	}}
@@ -295,11 +299,11 @@ func (w *world) bind(t *testing.T, p *Plugin, m *member, pod *corev1.Pod) {
 	p.reserved.Store(pod.UID, assigned)
 	m.add(t, pod)
 	if w.IntN(2) == 0 {
-		before := p.viewOf(m.info).ledger.Pod(string(pod.UID))
+		before := p.viewOf(m.info).Ledger.Pod(string(pod.UID))
 		m.remove(t, pod)
 		m.add(t, withAnnotation(pod, assigned))
 		p.reserved.Delete(pod.UID)
-		if after := p.viewOf(m.info).ledger.Pod(string(pod.UID)); fmt.Sprint(after) != fmt.Sprint(before) {
+		if after := p.viewOf(m.info).Ledger.Pod(string(pod.UID)); fmt.Sprint(after) != fmt.Sprint(before) {
 			t.Errorf("the reserved pod holds %v, and the bound pod %v", before, after)
 		}
 	}
@@ -307,7 +311,7 @@ func (w *world) bind(t *testing.T, p *Plugin, m *member, pod *corev1.Pod) {
 	if err != nil {
 		t.Errorf("the node refuses %s: %v", assigned, err)
 	}
-	seen := p.viewOf(m.info).ledger.Pod(string(pod.UID))
+	seen := p.viewOf(m.info).Ledger.Pod(string(pod.UID))
 	for _, a := range seen {
 		var uuids []string
 		for _, d := range a.Devices {

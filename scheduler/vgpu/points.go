@@ -93,7 +93,7 @@ func (p *Plugin) choose(asked *asking, info fwk.NodeInfo) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	all, _, err := v.ledger.Plan(pod)
+	all, _, err := v.Ledger.Plan(pod)
 	if err != nil {
 		return "", err
 	}

@@ -69,7 +69,7 @@ func (p *Plugin) verdictOn(asked *asking, info fwk.NodeInfo) (verdict, error) {
 	if short := asked.shortOn(info); short != "" {
 		return verdict{short: short}, nil
 	}
-	_, free, err := v.ledger.Plan(pod)
+	_, free, err := v.Ledger.Plan(pod)
 	decided := verdict{fits: err == nil, score: p.score(free)}
 	asked.memo.put(generation, decided)
 	return decided, nil
@@ -91,7 +91,7 @@ func (p *Plugin) here(asked *asking, v *view) (request.Pod, error) {
 	if v.err != nil {
 		return request.Pod{}, v.err
 	}
-	return volcano.Obey(asked.Pod, asked.spec, v.gpus, p.config)
+	return volcano.Obey(asked.Pod, asked.spec, v.GPUs, p.config)
 }
 
 // shortOn returns the first resource of the pod of which the node has too little, by its sums; "" if

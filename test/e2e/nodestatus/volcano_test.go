@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 )
 
@@ -112,8 +113,9 @@ func TestOnlySchedulersAssign(t *testing.T) {
 	}
 }
 
-// TestAgentMayOnlyAnswer checks that the agent may write only the annotations that Volcano's
-// scheduler reads, and only on pods of the node that its token names.
+// TestAgentMayOnlyAnswer checks that the agent may write only the annotations that schedulers read,
+// and only on pods of the node that its token names. It may add the assignment for
+// nri-vgpu-scheduler, and not change it.
 func TestAgentMayOnlyAnswer(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	cfg, err := credentials(t.Context(), plane.admin, "nri-vgpu", "answers")
@@ -128,7 +130,15 @@ func TestAgentMayOnlyAnswer(t *testing.T) {
 	if err := patchPod(t, stolen, own, answer, "status"); err != nil {
 		t.Errorf("the agent may not answer for a pod of its node: %v", err)
 	}
+	chosen := annotations(map[string]any{assign.Annotation: `{"main":["GPU-a"]}`})
+	if err := patchPod(t, stolen, own, chosen, "status"); err != nil {
+		t.Errorf("the agent may not announce its choice for a pod of its node: %v", err)
+	}
 	for name, refusal := range map[string]error{
+		"announce for another node's pod":   patchPod(t, stolen, other, chosen, "status"),
+		"change its choice":                 patchPod(t, stolen, own, annotations(map[string]any{assign.Annotation: `{"main":["GPU-b"]}`}), "status"),
+		"remove its choice":                 patchPod(t, stolen, own, annotations(map[string]any{assign.Annotation: nil}), "status"),
+		"write another of our annotations":  patchPod(t, stolen, own, annotations(map[string]any{"nri-vgpu.io/gpus": "x"}), "status"),
 		"answer for another node's pod":     patchPod(t, stolen, other, answer, "status"),
 		"answer by way of the pod itself":   patchPod(t, stolen, own, answer),
 		"write another annotation":          patchPod(t, stolen, own, annotations(map[string]any{"example.com/x": "y"}), "status"),

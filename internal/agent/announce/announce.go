@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package announce tells nri-vgpu-scheduler which GPUs the node chose for the pods that another
+// scheduler has bound.
+package announce
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+const (
+	// interval is how often the Announcer checks the pods without a Poke.
+	interval = 5 * time.Second
+	// patchTimeout bounds one request.
+	patchTimeout = 5 * time.Second
+)
+
+// Pods are the node's pods as the API server reports them.
+type Pods interface {
+	List() []*corev1.Pod
+	HasSynced() bool
+}
+
+// Places holds the allocations of the node's GPUs.
+type Places interface {
+	// Reserve allocates GPUs for the containers of a pod before they are created.
+	Reserve(*corev1.Pod) error
+	// Held returns the allocations of a pod, by the runtime's UID.
+	Held(podUID string) []placement.Allocation
+}
+
+// Options configures an Announcer.
+type Options struct {
+	Client kubernetes.Interface
+	Config config.Config
+	Pods   Pods
+	Places Places
+	Log    *slog.Logger
+}
+
+// Announcer allocates GPUs for pods as soon as they are bound, and writes the choice to the pods that
+// no scheduler has assigned GPUs. Thus nri-vgpu-scheduler need not guess it. The Announcer has no
+// state but its failures, and may be stopped and restarted at any time.
+type Announcer struct {
+	Options
+	poke loop.Wakeup
+	// failures are the failed announcements, by pod.
+	failures loop.Failures
+}
+
+// New returns an Announcer that does nothing until Run.
+func New(o Options) *Announcer {
+	return &Announcer{Options: o, poke: loop.NewWakeup(), failures: loop.Failures{}}
+}
+
+// Poke wakes the Announcer because pods were added or changed, or got GPUs. Poke never blocks.
+func (a *Announcer) Poke() { a.poke.Signal() }
+
+// Run announces until ctx ends. Run returns at once if scheduling.mode is not "scheduler".
+func (a *Announcer) Run(ctx context.Context) {
+	if !a.Config.Scheduling.ByPlugin() {
+		return
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-a.poke:
+		}
+		if a.Pods.HasSynced() {
+			a.round(ctx)
+		}
+	}
+}
+
+// round checks all pods once. Pods with an assignment come first, because their GPUs are not free.
+func (a *Announcer) round(ctx context.Context) {
+	all := request.Asking(a.Pods.List(), a.Config.Dialects)
+	slices.SortFunc(all, func(x, y *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(rank(x), rank(y)), x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.UID, y.UID))
+	})
+	known := map[string]bool{}
+	for _, pod := range all {
+		known[string(pod.UID)] = true
+		if err := a.announce(ctx, pod); a.failures.Note(string(pod.UID), err) == loop.Failed {
+			a.Log.Warn("failed to announce the GPUs of a pod to nri-vgpu-scheduler; retrying", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+		}
+	}
+	for uid := range a.failures {
+		if !known[uid] {
+			delete(a.failures, uid)
+		}
+	}
+}
+
+func assigned(pod *corev1.Pod) bool {
+	_, has := pod.Annotations[assign.Annotation]
+	return has
+}
+
+// rank is 0 for pods with an assignment and 1 for others.
+func rank(pod *corev1.Pod) int {
+	if assigned(pod) {
+		return 0
+	}
+	return 1
+}
+
+// announce allocates a pod's GPUs, and writes them to the pod unless a scheduler has assigned them.
+func (a *Announcer) announce(ctx context.Context, pod *corev1.Pod) error {
+	asked, err := request.Read(pod, a.Config)
+	if err != nil {
+		return nil // the refusal of a container reports the error
+	}
+	if pod.DeletionTimestamp == nil {
+		err = a.Places.Reserve(pod)
+		// The refusal of a container reports that there is no room.
+		if noRoom := (*placement.NoRoomError)(nil); errors.As(err, &noRoom) {
+			return nil
+		}
+	}
+	if err != nil || assigned(pod) {
+		return err
+	}
+	held := a.Places.Held(pods.RuntimeUID(pod))
+	for _, c := range asked.Containers {
+		if c.Asks() && !slices.ContainsFunc(held, func(a placement.Allocation) bool { return a.Container == c.Name }) {
+			return nil // not yet
+		}
+	}
+	text, err := assign.Format(asked, held)
+	if err != nil {
+		return fmt.Errorf("the node's choice: %w", err)
+	}
+	return a.write(ctx, pod, text)
+}
+
+// write writes an assignment through the status subresource, so that its permission does not extend
+// to the pod's spec.
+func (a *Announcer) write(ctx context.Context, pod *corev1.Pod, text string) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "annotations": map[string]string{assign.Annotation: text},
+	}})
+	if err != nil {
+		return fmt.Errorf("encode an assignment: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
+	defer cancel()
+	_, err = a.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // the pod is gone, or another pod has its name
+	}
+	if err != nil {
+		return err
+	}
+	a.Log.Debug("announced the GPUs of a pod to nri-vgpu-scheduler", "namespace", pod.Namespace, "pod", pod.Name, "assigned", text)
+	return nil
+}
