@@ -21,9 +21,17 @@ type goSuite struct {
 	root, dir string // the repository, and the build directory
 	name      string // the package's directory in the repository
 
+	listed goPackage
+	texts  map[string]string // by file
+	// tests are the package's own tests, and those of the package around it, if that imports it.
+	tests []*goTests
+}
+
+// goTests are the tests of one package, and what they run of the mutants' package.
+type goTests struct {
 	listed  goPackage
-	builds  bool              // the tests build programs, which may contain the package
-	texts   map[string]string // by file
+	program string
+	builds  bool // the tests build programs, which may contain the mutants' package
 	covered coverage
 	limit   time.Duration
 }
@@ -31,20 +39,26 @@ type goSuite struct {
 // A goPackage is the output of go list for a package.
 type goPackage struct {
 	Dir, ImportPath           string
+	Imports                   []string
 	GoFiles, CgoFiles         []string
 	TestGoFiles, XTestGoFiles []string
 }
 
-func (s *goSuite) mutants() ([]mutant, error) {
-	out, err := s.command(context.Background(), "list", "-json=Dir,ImportPath,GoFiles,CgoFiles,TestGoFiles,XTestGoFiles", "./"+s.name).Output()
+// list returns the output of go list for the package of a directory in the repository.
+func (s *goSuite) list(name string) (goPackage, error) {
+	var p goPackage
+	out, err := s.command(context.Background(), "list", "-json=Dir,ImportPath,Imports,GoFiles,CgoFiles,TestGoFiles,XTestGoFiles", "./"+name).Output()
 	if err != nil {
-		return nil, fmt.Errorf("list package %s: %w", s.name, withOutput(err))
+		return p, fmt.Errorf("list package %s: %w", name, withOutput(err))
 	}
-	if err := json.Unmarshal(out, &s.listed); err != nil {
+	return p, json.Unmarshal(out, &p)
+}
+
+func (s *goSuite) mutants() (all []mutant, err error) {
+	if s.listed, err = s.list(s.name); err != nil {
 		return nil, err
 	}
 	s.texts = map[string]string{}
-	var all []mutant
 	for _, base := range slices.Concat(s.listed.GoFiles, s.listed.CgoFiles) {
 		file := filepath.ToSlash(filepath.Join(s.name, base))
 		text, err := os.ReadFile(filepath.Join(s.root, file))
@@ -65,34 +79,64 @@ func (s *goSuite) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
 	}
-	if err := s.command(ctx, "test", "-c", "-cover", "-o", s.program(), "./"+s.name).Run(); err != nil {
-		return fmt.Errorf("build the tests of %s: %w", s.name, err)
+	around, err := s.around()
+	if err != nil {
+		return err
+	}
+	for _, p := range append([]goPackage{s.listed}, around...) {
+		t := &goTests{listed: p, program: filepath.Join(s.dir, fmt.Sprintf("package%d.test", len(s.tests)))}
+		if err := s.prepareTests(ctx, t); err != nil {
+			return err
+		}
+		s.tests = append(s.tests, t)
+	}
+	return nil
+}
+
+// around returns the package of the directory around the mutants' package, if that package imports it.
+// Such a package is a part of the package around it, whose tests run it.
+func (s *goSuite) around() ([]goPackage, error) {
+	outer := filepath.Dir(s.name)
+	if sources, err := filepath.Glob(filepath.Join(s.root, outer, "*.go")); err != nil || len(sources) == 0 {
+		return nil, err
+	}
+	p, err := s.list(outer)
+	if err != nil || !slices.Contains(p.Imports, s.listed.ImportPath) {
+		return nil, err
+	}
+	return []goPackage{p}, nil
+}
+
+// prepareTests runs tests without a mutant.
+func (s *goSuite) prepareTests(ctx context.Context, t *goTests) error {
+	if err := s.command(ctx, "test", "-c", "-cover", "-coverpkg="+s.listed.ImportPath, "-o", t.program, t.listed.ImportPath).Run(); err != nil {
+		return fmt.Errorf("build the tests of %s: %w", t.listed.ImportPath, err)
 	}
 	profile := filepath.Join(s.dir, "coverage")
 	start := time.Now()
-	passed, output, err := isolated(ctx, 10*time.Minute, s.listed.Dir, nil, s.program(), "-test.coverprofile="+profile)
-	s.limit = timeout(time.Since(start))
+	passed, output, err := isolated(ctx, 10*time.Minute, t.listed.Dir, nil, t.program, "-test.coverprofile="+profile)
+	t.limit = timeout(time.Since(start))
 	if err != nil {
 		return err
 	}
 	if !passed {
-		return fmt.Errorf("the tests of %s fail without a mutant:\n%s", s.name, output)
+		return fmt.Errorf("the tests of %s fail without a mutant:\n%s", t.listed.ImportPath, output)
 	}
 	text, err := os.ReadFile(profile)
 	if err != nil {
 		return err
 	}
-	s.covered, err = parseCoverage(string(text), s.listed.ImportPath, s.name)
-	if err == nil {
-		s.builds, err = s.testsBuild()
+	if t.covered, err = parseCoverage(string(text), s.listed.ImportPath, s.name); err != nil {
+		return err
 	}
+	t.builds, err = t.testsBuild()
 	return err
 }
 
-// testsBuild reports whether the package's tests build programs.
-func (s *goSuite) testsBuild() (bool, error) {
-	for _, base := range slices.Concat(s.listed.TestGoFiles, s.listed.XTestGoFiles) {
-		text, err := os.ReadFile(filepath.Join(s.listed.Dir, base))
+// testsBuild reports whether the tests build programs.
+func (t *goTests) testsBuild() (bool, error) {
+	for _, base := range slices.Concat(t.listed.TestGoFiles, t.listed.XTestGoFiles) {
+		text, err := os.ReadFile(filepath.Join(t.listed.Dir, base))
 		if err != nil || bytes.Contains(text, []byte(`exec.Command("go", "build"`)) {
 			return err == nil, err
 		}
@@ -105,18 +149,30 @@ func (s *goSuite) try(ctx context.Context, m mutant) (verdict, error) {
 	if err != nil {
 		return void, err
 	}
-	text := s.texts[m.file]
-	// The coverage of programs that tests build is unknown.
-	if !s.builds && !s.covered.reaches(m.file, text, m.start) {
-		return s.build(ctx, "build", "-overlay", overlay, "./"+s.name)
+	if v, err := s.build(ctx, "build", "-overlay", overlay, "./"+s.name); err != nil || v == void {
+		return v, err
 	}
-	v, err := s.build(ctx, "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", s.program(), "./"+s.name)
+	for _, t := range s.tests {
+		// The coverage of programs that tests build is unknown.
+		if !t.builds && !t.covered.reaches(m.file, s.texts[m.file], m.start) {
+			continue
+		}
+		if v, err := s.tryTests(ctx, t, overlay); err != nil || v != survived {
+			return v, err
+		}
+	}
+	return survived, nil
+}
+
+// tryTests runs tests on the mutant of an overlay.
+func (s *goSuite) tryTests(ctx context.Context, t *goTests, overlay string) (verdict, error) {
+	v, err := s.build(ctx, "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", t.program, t.listed.ImportPath)
 	if err != nil || v == void {
 		return v, err
 	}
 	// The test's own time-out is shorter, so that the test reports where it hangs.
-	passed, _, err := isolated(ctx, s.limit+slack, s.listed.Dir, []string{"GOFLAGS=-overlay=" + overlay},
-		s.program(), "-test.failfast", "-test.timeout="+s.limit.String())
+	passed, _, err := isolated(ctx, t.limit+slack, t.listed.Dir, []string{"GOFLAGS=-overlay=" + overlay},
+		t.program, "-test.failfast", "-test.timeout="+t.limit.String())
 	if err != nil || passed {
 		return survived, err
 	}
@@ -146,10 +202,6 @@ func (s *goSuite) build(ctx context.Context, args ...string) (verdict, error) {
 		return void, nil
 	}
 	return survived, err
-}
-
-func (s *goSuite) program() string {
-	return filepath.Join(s.dir, "package.test")
 }
 
 func (s *goSuite) command(ctx context.Context, args ...string) *exec.Cmd {
