@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/announce"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/answer"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/detect"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/evict"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/heartbeat"
@@ -100,7 +101,7 @@ type parts struct {
 	admin     *registry.Admin
 	detector  *detect.Detector
 	mps       *mps.Supervisor
-	volcano   *volcano.Answerer
+	volcano   *answer.Answerer
 	announcer *announce.Announcer
 	contexts  *contexts.Sizes
 	child     *contexts.Child // makes contexts to measure them
@@ -168,7 +169,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	// At this point the ledger contains the containers on the GPUs, and no new container can arrive
 	// yet.
 	prepare(ctx, p.contexts, gpus)
-	p.volcano = volcano.New(volcano.Options{
+	p.volcano = answer.New(answer.Options{
 		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Changed: func() { p.heartbeat.Poke() }, Log: log,
 	})
 	p.announcer = announce.New(announce.Options{Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Log: log})

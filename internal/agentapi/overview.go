@@ -38,6 +38,10 @@ type Room struct {
 	Exclusive bool `json:"exclusive,omitempty"`
 	// MPS reports whether the GPU is shared through the Multi-Process Service.
 	MPS bool `json:"mps,omitempty"`
+	// FreeClients is how many more containers the service can serve.
+	FreeClients int `json:"freeClients,omitempty"`
+	// Common reports whether containers hold the memory in common.
+	Common bool `json:"common,omitempty"`
 }
 
 // Container is a container with allocated GPUs, whether or not it uses them.

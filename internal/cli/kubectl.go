@@ -21,6 +21,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/explain"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/why"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
 )
 
@@ -50,6 +51,7 @@ root on the nodes, as with any privileged pod: grant it only to administrators.`
   kubectl vgpu get gpus
   kubectl vgpu get pods -A --sort-by time
   kubectl vgpu describe pod -n shop train-0
+  kubectl vgpu why -n shop train-1
   kubectl vgpu doctor node-1`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
@@ -59,7 +61,7 @@ root on the nodes, as with any privileged pod: grant it only to administrators.`
 	describe := &cobra.Command{Use: "describe", Short: "Explain why a pod waits, was refused or is slow, or what is wrong with a node", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return errors.New("name what to describe: pod or node") }}
 	describe.AddCommand(describePodCommand(c), describeNodeCommand(c))
-	root.AddCommand(topCommand(c), psCommand(c), get, describe, examineCommand(c), versionCommand())
+	root.AddCommand(topCommand(c), psCommand(c), get, describe, whyCommand(c), examineCommand(c), versionCommand())
 	c.global(root)
 	return root
 }
@@ -233,6 +235,50 @@ if something is wrong with it.`,
 			})
 		},
 	}
+	return cmd
+}
+
+// mostNodes is how many nodes why shows without --all.
+const mostNodes = 20
+
+func whyCommand(c *cluster) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "why POD...",
+		Short: "Explain for each node and GPU why a pod waits",
+		Long: `Show for each node and GPU what a waiting pod lacks there, or why the node does not
+accept the pod: cordons, taints, selectors and the sums of resources. The nodes that are
+closest to a fit come first.
+
+Nodes that list their GPUs (scheduling.mode = "scheduler") are judged as
+nri-vgpu-scheduler judges them. For other nodes the command asks their agents.
+
+Exit status: 0 if the pod exists, whether it waits or not.`,
+		Example: `  kubectl vgpu why train-1
+  kubectl vgpu why -n shop train-1 --all`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: c.complete("pods"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			f, namespace, err := c.connect()
+			if err != nil {
+				return err
+			}
+			most := mostNodes
+			if all {
+				most = 0
+			}
+			return inTurn(args, cmd.OutOrStdout(), func(name string) error {
+				answer, err := why.Gather(ctx, f, namespace, name)
+				if err != nil {
+					return err
+				}
+				return answer.Write(cmd.OutOrStdout(), most)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, fmt.Sprintf("show all nodes instead of %d", mostNodes))
 	return cmd
 }
 

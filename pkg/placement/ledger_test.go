@@ -220,7 +220,7 @@ func TestFree(t *testing.T) {
 		{UUID: "GPU-0", Healthy: true, MemoryBytes: 16 * gib, FreeMemoryBytes: 10 * gib, FreeComputePPM: 700_000, FreeSlots: 1, FreeClients: 48, Holders: 2},
 		{UUID: "GPU-1", Index: 1, Healthy: true, MemoryBytes: 15 * gib, FreeMemoryBytes: 10 * gib, FreeComputePPM: request.Whole, FreeSlots: 2,
 			MPS: true, FreeClients: 47, Holders: 1},
-		{UUID: "GPU-2", Index: 2, Healthy: true, MemoryBytes: 16 * gib, FreeComputePPM: request.Whole, FreeSlots: 3, FreeClients: 48, Holders: 2},
+		{UUID: "GPU-2", Index: 2, Healthy: true, MemoryBytes: 16 * gib, FreeComputePPM: request.Whole, FreeSlots: 3, FreeClients: 48, Holders: 2, Common: true},
 		{UUID: "GPU-3", Index: 3, MemoryBytes: 8 * gib, FreeMemoryBytes: 8 * gib, FreeComputePPM: request.Whole, FreeSlots: 3, FreeClients: 48},
 	}
 	if diff := cmp.Diff(want, l.Free()); diff != "" {

@@ -335,7 +335,7 @@ func TestDescribe(t *testing.T) {
 			"50 % of the memory of one GPU out of GPU-1, GPU-2"},
 	}
 	for _, tt := range tests {
-		if got := describe(tt.share); got != tt.want {
+		if got := Describe(tt.share); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}

@@ -442,3 +442,72 @@ func BenchmarkPlace(b *testing.B) {
 		}
 	})
 }
+
+// TestLacksAgreesWithTheLedger checks that a share lacks nothing on a GPU exactly if the ledger places
+// a pod with that share alone there.
+func TestLacksAgreesWithTheLedger(t *testing.T) {
+	verdicts := map[bool]int{}
+	for seed := range runs {
+		w := newWorld(seed)
+		cfg := w.config()
+		if w.IntN(3) == 0 {
+			cfg.Sharing.Method, cfg.Sharing.MPS.ClientsPerGPU = config.ShareByMPS, 1+w.IntN(3)
+		}
+		l := New(w.gpus(), cfg)
+		for i := range w.IntN(6) {
+			p := w.pod(fmt.Sprint("pod-", i))
+			for _, c := range p.Containers {
+				_, _ = l.Place(p, c.Name)
+			}
+		}
+		share := w.share()
+		share.SplitPPM = 0
+		for _, room := range l.Free() {
+			lacks := room.Lacks(share)
+			here := share
+			if here.GPUs = []string{room.UUID}; len(share.GPUs) > 0 && !slices.Contains(share.GPUs, room.UUID) {
+				here.GPUs = []string{"none"}
+			}
+			one := pod("one")
+			one.Containers = []request.Container{{Name: "c", Kind: request.App, Shares: []request.Share{here}}}
+			fits := l.Fits(one)
+			if fits != (lacks == "") {
+				t.Errorf("seed %d: %+v on %+v fits: %t, and lacks %q", seed, share, room, fits, lacks)
+			}
+			verdicts[fits]++
+		}
+	}
+	if verdicts[true] < 100 || verdicts[false] < 100 {
+		t.Errorf("too few verdicts of a kind: %v", verdicts)
+	}
+}
+
+func TestLacksNamesWhatIsMissing(t *testing.T) {
+	room := Room{UUID: "a", Healthy: true, MemoryBytes: 16 * gib, FreeMemoryBytes: 4 * gib, FreeComputePPM: 300_000, FreeSlots: 1}
+	for _, tt := range []struct {
+		name   string
+		change func(*Room)
+		share  request.Share
+		want   string
+	}{
+		{"room", nil, request.Share{Memory: request.Memory{Bytes: 4 * gib}, ComputePPM: 300_000, Slots: 1}, ""},
+		{"memory", nil, request.Share{Memory: request.Memory{Bytes: 6 * gib}}, "4096 of 6144 MiB are free"},
+		{"memory in percent", nil, request.Share{Memory: request.Memory{PPM: 500_000}}, "4096 of 8192 MiB are free"},
+		{"all", nil, request.Share{Memory: request.Memory{Bytes: 6 * gib}, ComputePPM: 500_000, Slots: 2},
+			"4096 of 6144 MiB are free, 30 of 50 % of the time are free, 1 of 2 slots are free"},
+		{"health", func(r *Room) { r.Healthy = false }, request.Share{}, "it is unhealthy"},
+		{"its name", nil, request.Share{GPUs: []string{"b"}}, "the pod does not accept it"},
+		{"company", func(r *Room) { r.Exclusive = true }, request.Share{}, "it is taken as a whole"},
+		{"solitude", func(r *Room) { r.Holders = 1 }, request.Share{Exclusive: true}, "it is in use, and the container wants it alone"},
+		{"clients", func(r *Room) { r.MPS = true }, request.Share{}, "MPS serves no further container"},
+		{"common memory", func(r *Room) { r.Common, r.FreeMemoryBytes = true, 0 }, request.Share{Memory: request.Memory{Common: true}}, ""},
+	} {
+		r := room
+		if tt.change != nil {
+			tt.change(&r)
+		}
+		if got := r.Lacks(tt.share); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

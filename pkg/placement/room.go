@@ -4,6 +4,7 @@ package placement
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -30,6 +31,8 @@ type Room struct {
 	Holders int
 	// Exclusive reports that a container has the GPU exclusively.
 	Exclusive bool
+	// Common reports that containers hold the memory in common. None is free for others.
+	Common bool
 }
 
 // Free returns the remaining capacity of every GPU, by index.
@@ -55,6 +58,7 @@ func (l *Ledger) free() []Room {
 			FreeClients:     max(l.clients()-taken[i].clients, 0),
 			Holders:         taken[i].holders,
 			Exclusive:       taken[i].exclusive,
+			Common:          taken[i].common,
 		}
 	}
 	return rooms
@@ -88,7 +92,7 @@ func (e *NoRoomError) Error() string {
 		rooms = []string{"the node has no GPU"}
 	}
 	return fmt.Sprintf("no GPU has room for container %q of pod %s/%s, which asks for %s; free: %s",
-		e.Container, e.Namespace, e.Pod, describe(e.Share), strings.Join(rooms, "; "))
+		e.Container, e.Namespace, e.Pod, Describe(e.Share), strings.Join(rooms, "; "))
 }
 
 // String returns text such as "GPU 0 (GPU-1): 1024 MiB, 70 % of the time, 9
@@ -109,13 +113,43 @@ func (r Room) String() string {
 	return name
 }
 
+// Lacks returns why a share has no room on the GPU, as text such as "4096 of 6144 MiB are free"; "" if
+// it has room.
+func (r Room) Lacks(s request.Share) string {
+	switch {
+	case !r.Healthy:
+		return "it is unhealthy"
+	case len(s.GPUs) > 0 && !slices.Contains(s.GPUs, r.UUID):
+		return "the pod does not accept it"
+	case r.Exclusive:
+		return "it is taken as a whole"
+	case s.Exclusive && r.Holders > 0:
+		return "it is in use, and the container wants it alone"
+	}
+	var lacks []string
+	if need := s.Memory.On(r.MemoryBytes); need > r.FreeMemoryBytes && !(s.Memory.Common && r.Common) {
+		lacks = append(lacks, fmt.Sprintf("%d of %d MiB are free", r.FreeMemoryBytes/request.MiB, need/request.MiB))
+	}
+	if s.ComputePPM > r.FreeComputePPM {
+		lacks = append(lacks, fmt.Sprintf("%s of %s %% of the time are free", percent(r.FreeComputePPM), percent(s.ComputePPM)))
+	}
+	if s.Slots > r.FreeSlots {
+		lacks = append(lacks, fmt.Sprintf("%d of %d slots are free", r.FreeSlots, s.Slots))
+	}
+	if r.MPS && r.FreeClients < 1 {
+		lacks = append(lacks, "MPS serves no further container")
+	}
+	return strings.Join(lacks, ", ")
+}
+
 // clients returns how many containers the Multi-Process Service serves on a GPU.
 func (l *Ledger) clients() int {
 	mps := l.config.Sharing.MPS
 	return mps.ClientsPerGPU / max(mps.ClientsPerContainer, 1)
 }
 
-func describe(s request.Share) string {
+// Describe returns text such as "6144 MiB and 50 % of the time of one GPU".
+func Describe(s request.Share) string {
 	var b strings.Builder
 	switch m := s.Memory; {
 	case m.Common:

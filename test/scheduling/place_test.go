@@ -50,11 +50,17 @@ func running(t *testing.T, name string) (node, uuid string) {
 	if pod.Spec.SchedulerName != scheduler {
 		t.Errorf("pod %s has the scheduler %q", name, pod.Spec.SchedulerName)
 	}
+	return pod.Spec.NodeName, assignedTo(t, pod)
+}
+
+// assignedTo returns the GPU that a pod is assigned.
+func assignedTo(t *testing.T, pod *corev1.Pod) string {
+	t.Helper()
 	var assigned map[string][]string
 	if err := json.Unmarshal([]byte(pod.Annotations[assign.Annotation]), &assigned); err != nil || len(assigned["main"]) != 1 {
-		t.Fatalf("pod %s has the assignment %q", name, pod.Annotations[assign.Annotation])
+		t.Fatalf("pod %s has the assignment %q", pod.Name, pod.Annotations[assign.Annotation])
 	}
-	return pod.Spec.NodeName, assigned["main"][0]
+	return assigned["main"][0]
 }
 
 // holds waits until a pod holds its memory on the assigned GPU by the oracle.
@@ -145,11 +151,21 @@ func TestPodsLandWhereTheyFit(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v: %v", err, pod.Status.Conditions)
 	}
+	explainsWhy(t, waiting)
 	checkNoRefusals(t)
 	for name := range at {
 		remove(t, name)
 	}
 	remove(t, waiting)
+}
+
+// explainsWhy checks that kubectl's plugin names each GPU and what the pod lacks there.
+func explainsWhy(t *testing.T, name string) {
+	t.Helper()
+	out, err := beds[0].KubectlVgpu(t.Context(), "why", name)
+	if err != nil || strings.Count(out, "of 9216 MiB are free") != 2*gpus || !strings.Contains(out, "No GPU of 2 nodes has room") {
+		t.Errorf("kubectl vgpu why: %v\n%s", err, out)
+	}
 }
 
 // killLeader deletes the pod of the scheduler's leader without a grace period.
@@ -204,4 +220,46 @@ func TestPreemptionTakesOneGPU(t *testing.T) {
 	}
 	checkNoRefusals(t)
 	remove(t, append(slices.Delete(names, 2, 3), "high")...)
+}
+
+// TestForeignPodsCountWhereTheyAre binds pods without a scheduler, so that the node chooses their
+// GPUs. The choice depends on a pod that has ended, so nobody can guess it from the pods that are left.
+// The scheduler must place a pod on the GPU that is free, and the node must not refuse the pod.
+func TestForeignPodsCountWhereTheyAre(t *testing.T) {
+	foreign := func(name string, memory int64) string {
+		pod := podOf(name, memory)
+		pod.Spec.NodeName = beds[0].Cluster.NodeName
+		create(t, pod)
+		bound, err := beds[0].WaitPod(t.Context(), name, "running with its GPU announced", patience, func(pod *corev1.Pod) bool {
+			return pod.Status.Phase == corev1.PodRunning && pod.Annotations[assign.Annotation] != ""
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return assignedTo(t, bound)
+	}
+	first := foreign("foreign-1", 9<<10)
+	second := foreign("foreign-2", 9<<10)
+	if first == second {
+		t.Fatalf("both pods are on %s", first)
+	}
+	remove(t, "foreign-1")
+	if third := foreign("foreign-3", 4<<10); third != second {
+		t.Fatalf("foreign-3 is on %s and foreign-2 on %s: the test needs both on one GPU", third, second)
+	}
+	free := map[string]bool{}
+	for i := range 2*gpus - 1 {
+		name := fmt.Sprintf("large-%d", i)
+		create(t, podOf(name, 12<<10))
+		node, uuid := running(t, name)
+		holds(t, name, 12<<10)
+		if node == beds[0].Cluster.NodeName {
+			free[uuid] = true
+		}
+	}
+	if len(free) != 1 || !free[first] {
+		t.Errorf("large pods are on %v of the first node; free was %s alone", free, first)
+	}
+	checkNoRefusals(t)
+	remove(t, "foreign-2", "foreign-3", "large-0", "large-1", "large-2")
 }

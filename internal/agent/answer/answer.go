@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package volcano
+// Package answer reports to Volcano's scheduler what became of its assignments on the node.
+package answer
 
 import (
 	"context"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -137,23 +139,23 @@ func (a *Answerer) round(ctx context.Context) {
 	}
 	all := a.Pods.List()
 	a.forget(all)
-	a.seen = a.seen || slices.ContainsFunc(all, func(pod *corev1.Pod) bool { return Assigned(pod) || pod.Annotations[Group] != "" })
+	a.seen = a.seen || slices.ContainsFunc(all, func(pod *corev1.Pod) bool { return volcano.Assigned(pod) || pod.Annotations[volcano.Group] != "" })
 	state, missed := nodereport.Volcano{}, 0
 	for _, pod := range all {
-		if uid := string(pod.UID); !a.missed[uid] && Missed(pod, a.Config.Dialects.Volcano) {
+		if uid := string(pod.UID); !a.missed[uid] && volcano.Missed(pod, a.Config.Dialects.Volcano) {
 			a.missed[uid] = true
 			missed++
 		}
-		settled := pods.Ended(pod) || Settled(pod)
+		settled := pods.Ended(pod) || volcano.Settled(pod)
 		if !pods.Ended(pod) {
 			written, err := a.answer(ctx, pod)
 			a.say(pod, err)
 			settled = settled || written
 		}
 		switch {
-		case !Assigned(pod):
+		case !volcano.Assigned(pod):
 		case settled:
-			state.AnsweredAt = max(state.AnsweredAt, BoundAt(pod))
+			state.AnsweredAt = max(state.AnsweredAt, volcano.BoundAt(pod))
 		default:
 			state.Pending++
 		}
@@ -178,7 +180,7 @@ func (a *Answerer) publish(state nodereport.Volcano, missed int) {
 // of the pod's assignment is written.
 func (a *Answerer) answer(ctx context.Context, pod *corev1.Pod) (settled bool, err error) {
 	uid := pods.RuntimeUID(pod)
-	assigned := Assigned(pod)
+	assigned := volcano.Assigned(pod)
 	if !assigned && !a.seen {
 		return false, nil
 	}
@@ -189,9 +191,9 @@ func (a *Answerer) answer(ctx context.Context, pod *corev1.Pod) (settled bool, e
 	held := a.Places.Held(uid)
 	var changes map[string]string
 	if assigned {
-		changes = Answer(pod, a.Config.Dialects.Volcano, held, a.failed(uid, pod))
+		changes = volcano.Answer(pod, a.Config.Dialects.Volcano, held, a.failed(uid, pod))
 	} else {
-		changes = Announce(pod, a.Config.Dialects.Volcano, held)
+		changes = volcano.Announce(pod, a.Config.Dialects.Volcano, held)
 	}
 	if len(changes) == 0 {
 		return false, err
@@ -200,7 +202,7 @@ func (a *Answerer) answer(ctx context.Context, pod *corev1.Pod) (settled bool, e
 		return false, errors.Join(err, patchErr)
 	}
 	a.Log.Debug("answered Volcano's scheduler", "namespace", pod.Namespace, "pod", pod.Name, "changes", changes)
-	return changes[Phase] != "", err
+	return changes[volcano.Phase] != "", err
 }
 
 // failed reports whether the last request of one of the pod's containers was refused. An earlier
@@ -210,7 +212,7 @@ func (a *Answerer) failed(uid string, pod *corev1.Pod) bool {
 	defer a.mu.Unlock()
 	known, ok := a.outcomes[uid]
 	if !ok {
-		return pod.Annotations[Phase] == Failed
+		return pod.Annotations[volcano.Phase] == volcano.Failed
 	}
 	for _, refused := range known {
 		if refused {

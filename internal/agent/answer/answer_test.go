@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package volcano
+package answer
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,10 +25,50 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
+
+const mib = 1 << 20
+
+// limits are a container's limits, by Volcano's resource names without their domain.
+type limits map[string]int64
+
+func container(name string, l limits) corev1.Container {
+	list := corev1.ResourceList{}
+	for word, units := range l {
+		list[corev1.ResourceName("volcano.sh/vgpu-"+word)] = *resource.NewQuantity(units, resource.DecimalSI)
+	}
+	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Limits: list}}
+}
+
+func pod(annotations map[string]string, containers ...corev1.Container) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod", UID: "uid", Annotations: annotations},
+		Spec:       corev1.PodSpec{NodeName: "here", Containers: containers},
+	}
+}
+
+// assigned returns the annotations of a pod with an assignment on this node.
+func assigned(ids string) map[string]string {
+	return map[string]string{
+		volcano.Node: "here", volcano.IDs: ids, volcano.ToAllocate: ids, volcano.Phase: volcano.Allocating,
+		volcano.Time: "1700000000", volcano.BindTime: "1700000000",
+	}
+}
+
+func with(annotations map[string]string, key, value string) map[string]string {
+	annotations[key] = value
+	return annotations
+}
+
+func holds(container, uuid string, memory, ppm int) placement.Allocation {
+	return placement.Allocation{PodUID: "uid", Container: container, Devices: []placement.Device{
+		{UUID: uuid, MemoryBytes: uint64(memory) * mib, ComputePPM: uint32(ppm)},
+	}}
+}
 
 // world is a node with an Answerer, as the Answerer sees the node.
 type world struct {
@@ -108,7 +149,7 @@ func TestAnswersOnce(t *testing.T) {
 		a.round(t.Context())
 	}
 	want := maps.Clone(onePod().Annotations)
-	want[ToAllocate], want[Phase], want[Time] = "", Success, Answered
+	want[volcano.ToAllocate], want[volcano.Phase], want[volcano.Time] = "", volcano.Success, volcano.Answered
 	if diff := cmp.Diff(want, w.annotations()); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
@@ -128,24 +169,24 @@ func TestAnswersOnce(t *testing.T) {
 func TestARefusalIsAnswered(t *testing.T) {
 	w, a := newWorld(t, onePod())
 	a.round(t.Context())
-	if w.annotations()[Phase] != Allocating || a.State().Pending != 1 {
+	if w.annotations()[volcano.Phase] != volcano.Allocating || a.State().Pending != 1 {
 		t.Errorf("answered before anything is known: %v, %+v", w.annotations(), a.State())
 	}
 	a.Outcome("uid", "a", true)
 	a.round(t.Context())
-	if w.annotations()[Phase] != Failed || a.State() != (nodereport.Volcano{AnsweredAt: 1700000000}) {
+	if w.annotations()[volcano.Phase] != volcano.Failed || a.State() != (nodereport.Volcano{AnsweredAt: 1700000000}) {
 		t.Errorf("after a refusal %v, %+v", w.annotations(), a.State())
 	}
 	// A new process keeps the answer until there is a new outcome.
 	w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
 	again := w.answerer()
 	again.round(t.Context())
-	if w.annotations()[Phase] != Failed {
+	if w.annotations()[volcano.Phase] != volcano.Failed {
 		t.Errorf("a refusal was taken back for nothing: %v", w.annotations())
 	}
 	again.Outcome("uid", "a", false)
 	again.round(t.Context())
-	if got := w.annotations(); got[Phase] != Success || got[ToAllocate] != "" {
+	if got := w.annotations(); got[volcano.Phase] != volcano.Success || got[volcano.ToAllocate] != "" {
 		t.Errorf("after it was given its GPU %v", got)
 	}
 }
@@ -163,7 +204,7 @@ func TestAnswersWhenTheAPIServerIsBack(t *testing.T) {
 	}
 	away = false
 	a.round(t.Context())
-	if w.annotations()[Phase] != Success || a.State().Pending != 0 {
+	if w.annotations()[volcano.Phase] != volcano.Success || a.State().Pending != 0 {
 		t.Errorf("%v, %+v", w.annotations(), a.State())
 	}
 }
@@ -177,13 +218,13 @@ func TestOthersAreAnnouncedWhereVolcanoIs(t *testing.T) {
 	if w.patches() != 0 || w.reserved != 0 {
 		t.Errorf("%d writes and %d reservations where there is no Volcano", w.patches(), w.reserved)
 	}
-	sent := pod(map[string]string{Group: "g"}, container("b", limits{"memory": 1000}))
+	sent := pod(map[string]string{volcano.Group: "g"}, container("b", limits{"memory": 1000}))
 	sent.Name, sent.UID = "sent", "uid-2"
 	if err := w.client.Tracker().Add(sent); err != nil {
 		t.Fatal(err)
 	}
 	a.round(t.Context())
-	want := map[string]string{Node: "here", IDs: oneID, Phase: Success, Time: Answered}
+	want := map[string]string{volcano.Node: "here", volcano.IDs: oneID, volcano.Phase: volcano.Success, volcano.Time: volcano.Answered}
 	if diff := cmp.Diff(want, w.annotations()); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}

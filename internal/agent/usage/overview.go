@@ -56,7 +56,7 @@ func (c *Collector) gpus(found *look) []agentapi.GPU {
 		if r, ok := rooms[d.UUID]; ok {
 			g.Room = &agentapi.Room{
 				MemoryBytes: r.MemoryBytes, FreeMemoryBytes: r.FreeMemoryBytes, FreeComputePPM: r.FreeComputePPM,
-				FreeSlots: r.FreeSlots, Holders: r.Holders, Exclusive: r.Exclusive, MPS: r.MPS,
+				FreeSlots: r.FreeSlots, Holders: r.Holders, Exclusive: r.Exclusive, MPS: r.MPS, FreeClients: r.FreeClients, Common: r.Common,
 			}
 		}
 		list = append(list, g)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
 const (
@@ -213,4 +214,23 @@ func stateOf(pod *corev1.Pod) string {
 		states = append(states, string(pod.Status.Phase))
 	}
 	return strings.Join(states, "; ")
+}
+
+// configMap and configKey name the nodes' configuration in the agents' namespace.
+const (
+	configMap = "nri-vgpu"
+	configKey = "config.toml"
+)
+
+// Config returns the configuration of the nodes, from the ConfigMap of the agents.
+func (f *Fleet) Config(ctx context.Context) (config.Config, error) {
+	var m corev1.ConfigMap
+	if err := f.api.Get().Namespace(f.Namespace).Resource("configmaps").Name(configMap).Do(ctx).Into(&m); err != nil {
+		return config.Config{}, fmt.Errorf("read the configuration of nri-vgpu (is it in this namespace? --agent-namespace): %w", err)
+	}
+	cfg, err := config.Parse([]byte(m.Data[configKey]))
+	if err != nil {
+		return config.Config{}, fmt.Errorf("ConfigMap %s/%s: %w", f.Namespace, configMap, err)
+	}
+	return cfg, nil
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
+const oneID = "GPU-1,NVIDIA,1000,0:"
+
 // limits are a container's limits, by Volcano's resource names without their domain.
 type limits map[string]int64
 

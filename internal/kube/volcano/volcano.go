@@ -2,8 +2,7 @@
 
 // Package volcano implements the protocol between Volcano's scheduler and a node, which uses
 // annotations. The node announces its GPUs and that it is alive. The scheduler writes the GPUs that
-// it chose for a pod, and the node confirms that the pod has them. The package is pure except for
-// the Answerer, which writes the answers.
+// it chose for a pod, and the node confirms that the pod has them. The package is pure.
 package volcano
 
 import (

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/answer"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/evict"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
@@ -320,7 +321,7 @@ func answersVolcano(t *testing.T, client kubernetes.Interface) error {
 	cache := newCache(t, admin, "rights-answer")
 	cfg := config.Default()
 	cfg.Node.ExemptNamespaces = nil
-	answerer := volcano.New(volcano.Options{Client: client, Config: cfg, Pods: cache, Places: held{}, Log: slog.New(slog.DiscardHandler)})
+	answerer := answer.New(answer.Options{Client: client, Config: cfg, Pods: cache, Places: held{}, Log: slog.New(slog.DiscardHandler)})
 	return during(t, cache.Run, func() error {
 		return during(t, answerer.Run, func() error {
 			return eventually.Wait(2*symptom, "the scheduler is answered", func() bool {

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package why explains, for each node and GPU of a cluster, why a pod waits. Pure functions judge the
+// facts; one file gathers them.
+package why
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/nodegpus"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// Node is the verdict on a node for a pod.
+type Node struct {
+	Name string
+	// Against is why the pod does not fit on the node apart from single GPUs, or why it fits on no GPU
+	// although single shares do; "" if there is no such reason.
+	Against string
+	GPUs    []GPU
+	// Fits reports whether the node's GPUs and their sums have room for the pod.
+	Fits bool
+}
+
+// GPU is the verdict on a GPU for the pod's first share that has no room.
+type GPU struct {
+	placement.Room
+	// Against is why the share has no room; "" if it has room.
+	Against string
+}
+
+// Judge returns the verdict on a node for a pod. The pods are the node's, without those that have
+// ended. The rooms are the free parts of the GPUs by the node's agent, for a Node that does not list
+// its GPUs.
+func Judge(pod *corev1.Pod, asked request.Pod, node *corev1.Node, pods []*corev1.Pod, rooms []placement.Room, cfg config.Config) Node {
+	n := Node{Name: node.Name}
+	use, err := nodegpus.NewReader(cfg).Use(node, pods)
+	switch {
+	case errors.Is(err, nodegpus.ErrNotListed) && len(rooms) > 0:
+		n.judgeRooms(rooms, asked)
+	case err != nil:
+		n.Against = err.Error()
+	default:
+		n.judgeUse(use, asked, pod, cfg)
+	}
+	against := excludes(pod, node)
+	if against == "" && n.Fits {
+		against = short(pod, node, pods, cfg.Dialects)
+	}
+	if against != "" {
+		n.Against, n.Fits = against, false
+	}
+	return n
+}
+
+// judgeUse judges the GPUs by the node's ledger.
+func (n *Node) judgeUse(use nodegpus.Use, asked request.Pod, pod *corev1.Pod, cfg config.Config) {
+	here, err := volcano.Obey(asked, pod, use.GPUs, cfg)
+	if err != nil {
+		n.Against = err.Error()
+		return
+	}
+	_, _, err = use.Ledger.Plan(here)
+	n.Fits = err == nil
+	share, container := firstShare(asked)
+	noRoom := (*placement.NoRoomError)(nil)
+	if errors.As(err, &noRoom) {
+		share, container = noRoom.Share, noRoom.Container
+	}
+	if n.list(use.Ledger.Free(), share) > 0 && noRoom != nil {
+		n.Against = fmt.Sprintf("single GPUs have room for a part that container %s asks for, but not for all parts of the pod at once", container)
+	}
+}
+
+// judgeRooms judges the GPUs for each container alone, and lists them for the first container that has
+// no room.
+func (n *Node) judgeRooms(rooms []placement.Room, asked request.Pod) {
+	n.Fits = true
+	share, _ := firstShare(asked)
+	for _, c := range asked.Containers {
+		for _, s := range c.Shares {
+			room := len(slices.DeleteFunc(slices.Clone(rooms), func(r placement.Room) bool { return r.Lacks(s) != "" }))
+			if room < len(c.Shares) && n.Fits {
+				n.Fits, share = false, s
+			}
+		}
+	}
+	if room := n.list(rooms, share); !n.Fits && room > 0 {
+		n.Against = "fewer GPUs have room than a container asks for"
+	}
+}
+
+// list lists the GPUs with what each lacks for a share, and returns the number of those that have
+// room.
+func (n *Node) list(rooms []placement.Room, share request.Share) (room int) {
+	for _, r := range rooms {
+		g := GPU{r, r.Lacks(share)}
+		if g.Against == "" {
+			room++
+		}
+		n.GPUs = append(n.GPUs, g)
+	}
+	return room
+}
+
+func firstShare(asked request.Pod) (request.Share, string) {
+	for _, c := range asked.Containers {
+		if c.Asks() {
+			return c.Shares[0], c.Name
+		}
+	}
+	return request.Share{}, ""
+}
+
+// excludes returns why the node does not accept the pod, regardless of resources.
+func excludes(pod *corev1.Pod, node *corev1.Node) string {
+	if node.Spec.Unschedulable {
+		return "the node is cordoned"
+	}
+	if match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil {
+		return "the pod's node affinity is invalid: " + err.Error()
+	} else if !match {
+		return "the pod's node selector or affinity excludes it"
+	}
+	taint, untolerated := schedulingcorev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations, func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
+	}, false)
+	if untolerated {
+		return "the pod does not tolerate the taint " + taint.ToString()
+	}
+	return ""
+}
+
+// short returns the first of our resources of which the node has too little, by its sums.
+func short(pod *corev1.Pod, node *corev1.Node, pods []*corev1.Pod, dialects config.Dialects) string {
+	need, used := request.Used([]*corev1.Pod{pod}, dialects), request.Used(pods, dialects)
+	for _, name := range slices.Sorted(maps.Keys(need)) {
+		all := node.Status.Allocatable[corev1.ResourceName(name)]
+		if free := max(all.Value()-used[name], 0); need[name] > free {
+			return fmt.Sprintf("%d of %d %s are free, by the sum that the node advertises", free, need[name], name)
+		}
+	}
+	return ""
+}
+
+// byCloseness sorts nodes: first those that fit, then those whose GPUs lack something, the fullest
+// last, and then those that are excluded.
+func byCloseness(nodes []Node) {
+	rank := func(n Node) int {
+		switch {
+		case n.Fits:
+			return 0
+		case n.Against == "":
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(nodes, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.most(), a.most()), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// most returns the most free memory of a GPU of the node.
+func (n Node) most() (most uint64) {
+	for _, g := range n.GPUs {
+		most = max(most, g.FreeMemoryBytes)
+	}
+	return most
+}

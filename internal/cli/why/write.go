@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package why
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// Answer is the explanation for one pod.
+type Answer struct {
+	Pod   *corev1.Pod
+	Asked request.Pod
+	// Invalid is the error in the pod's request.
+	Invalid error
+	// Nodes are the nodes with GPUs, the closest to a fit first.
+	Nodes []Node
+	// Unknown is the error if agents could not be queried.
+	Unknown error
+}
+
+func (a Answer) waits() bool { return a.Pod.Spec.NodeName == "" && !ended(a.Pod) }
+
+func (a Answer) asks() bool { return slices.ContainsFunc(a.Asked.Containers, request.Container.Asks) }
+
+// Write writes the explanation. Nodes beyond most are counted only; 0 writes all.
+func (a Answer) Write(w io.Writer, most int) error {
+	name := a.Pod.Namespace + "/" + a.Pod.Name
+	switch {
+	case a.Invalid != nil:
+		_, err := fmt.Fprintf(w, "The request of pod %s is invalid, and no node starts it: %v\n", name, a.Invalid)
+		return err
+	case !a.waits():
+		_, err := fmt.Fprintf(w, "Pod %s waits for no node: it is on %s (%s).\n-> kubectl vgpu describe pod -n %s %s\n",
+			name, nodeOf(a.Pod), a.Pod.Status.Phase, a.Pod.Namespace, a.Pod.Name)
+		return err
+	case !a.asks():
+		_, err := fmt.Fprintf(w, "Pod %s asks for no part of a GPU. The scheduler reports: %s\n", name, oneLine(schedulerReport(a.Pod)))
+		return err
+	}
+	fmt.Fprintf(w, "Pod %s waits. It asks for:\n", name)
+	for _, c := range a.Asked.Containers {
+		for _, share := range c.Shares {
+			fmt.Fprintf(w, "  %s: %s\n", c.Name, placement.Describe(share))
+		}
+	}
+	if err := a.table(w, most); err != nil {
+		return err
+	}
+	if a.Unknown != nil {
+		fmt.Fprintf(w, "\nNot all is known: %v\n", a.Unknown)
+	}
+	_, err := fmt.Fprintf(w, "\n%s\nThe scheduler reports: %s\n", a.conclusion(), oneLine(schedulerReport(a.Pod)))
+	return err
+}
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func nodeOf(pod *corev1.Pod) string {
+	if pod.Spec.NodeName == "" {
+		return "no node"
+	}
+	return pod.Spec.NodeName
+}
+
+// table writes a line for each GPU, or for a node whose GPUs are not known.
+func (a Answer) table(w io.Writer, most int) error {
+	if len(a.Nodes) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "NODE\tGPU\tFREE\tWHY NOT")
+	shown := a.Nodes
+	if most > 0 {
+		shown = shown[:min(most, len(shown))]
+	}
+	for _, n := range shown {
+		n.lines(t)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if more := len(a.Nodes) - len(shown); more > 0 {
+		fmt.Fprintf(w, "and %d more nodes, which fit no better (--all shows them)\n", more)
+	}
+	return nil
+}
+
+func (n Node) lines(w io.Writer) {
+	if len(n.GPUs) == 0 {
+		fmt.Fprintf(w, "%s\t-\t-\t%s\n", n.Name, oneLine(n.Against))
+		return
+	}
+	for _, g := range n.GPUs {
+		against := g.Against
+		switch {
+		case against == "" && n.Against != "":
+			against = oneLine(n.Against)
+		case against == "":
+			against = "it has room"
+		}
+		_, free, _ := strings.Cut(g.String(), ": ")
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", n.Name, g.Index, free, against)
+	}
+}
+
+// conclusion returns what the verdicts mean, and what to do.
+func (a Answer) conclusion() string {
+	fits, excluded := 0, 0
+	for _, n := range a.Nodes {
+		switch {
+		case n.Fits:
+			fits++
+		case n.Against != "":
+			excluded++
+		}
+	}
+	switch {
+	case len(a.Nodes) == 0:
+		return "No node offers GPUs: kubectl vgpu doctor"
+	case fits > 0:
+		return fmt.Sprintf("The GPUs of %d of %d nodes have room. If the pod goes on waiting, the reason is another: see what the scheduler reports.", fits, len(a.Nodes))
+	case excluded == len(a.Nodes):
+		return "No node accepts the pod, apart from its GPUs: see the reasons above."
+	}
+	return fmt.Sprintf("No GPU of %d nodes has room: wait, ask for less, or delete a pod (kubectl vgpu get pods -A).", len(a.Nodes))
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
