@@ -38,7 +38,7 @@ var privileges = []privilege{
 	{"nri-vgpu: create events", "what it refused and found is told on Pods and on its Node; a policy leaves it its own", byRights},
 	{"nri-vgpu: patch events", "what happens again is counted", byRights},
 	{"nri-vgpu: create pods/eviction", "a pod that fits no GPU of the node moves on (`placement.evict_after`)", byRights},
-	{"nri-vgpu: patch pods/status", "what became of an assignment by Volcano's scheduler; a policy leaves it these annotations", byRights},
+	{"nri-vgpu: patch pods/status", "what became of an assignment by Volcano's scheduler, and the node's choice for nri-vgpu-scheduler; a policy leaves it these annotations", byRights},
 	{"extended-resource-patcher: list nodes", "its own Node, by field selector", byRights},
 	{"extended-resource-patcher: watch nodes", "a drift of its Node is corrected at once", byRights},
 	{"extended-resource-patcher: patch nodes/status", "the resources; a policy leaves it those of its own Node", byRights},

@@ -172,8 +172,10 @@ profiles:
         enabled:
           - {name: VGPU, weight: 5}
           - {name: VGPUNodeResourcesFit}
+          - {name: VGPUPreemption}
         disabled:
           - {name: NodeResourcesFit}
+          - {name: DefaultPreemption}
       bind:
         disabled:
           - {name: "*"}

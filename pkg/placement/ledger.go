@@ -183,6 +183,14 @@ func (l *Ledger) Fits(pod request.Pod) bool {
 	return l.planner(pod).solve(maxTries)
 }
 
+// FitsWithout reports whether Place would find GPUs for a pod without allocations if other pods had
+// none either.
+func (l *Ledger) FitsWithout(pod request.Pod, others ...string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.planner(pod, others...).solve(maxTries)
+}
+
 // blank returns the allocation of a pod's container, still without devices.
 func blank(pod request.Pod, position int) Allocation {
 	c := pod.Containers[position]

@@ -21,7 +21,7 @@ func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
 	shadow := l.shadow()
 	shadow.place(coming)
 	left := make(map[string]request.Left)
-	for i, taken := range shadow.loads("") {
+	for i, taken := range shadow.loads() {
 		c := shadow.cards[i]
 		if !c.Healthy || taken.exclusive || c.mps && taken.clients >= shadow.clients() {
 			continue

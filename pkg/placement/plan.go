@@ -71,11 +71,11 @@ func (l *Ledger) plan(pod request.Pod) (*planner, error) {
 	}
 }
 
-// planner returns a planner for the containers of a pod.
-func (l *Ledger) planner(pod request.Pod) *planner {
+// planner returns a planner for the containers of a pod, as if some other pods had no allocations.
+func (l *Ledger) planner(pod request.Pod, without ...string) *planner {
 	p := &planner{
 		cards:   l.cards,
-		others:  l.loads(pod.UID),
+		others:  l.loads(slices.Concat(without, []string{pod.UID})...),
 		slots:   l.config.Node.SlotsPerGPU,
 		clients: l.clients(),
 		spread:  l.spread,

@@ -511,3 +511,39 @@ func TestLacksNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 }
+
+// TestFitsWithoutIsFitsAfterRelease checks the verdict without some pods against a ledger that has
+// released them.
+func TestFitsWithoutIsFitsAfterRelease(t *testing.T) {
+	verdicts := map[bool]int{}
+	for seed := range runs {
+		w := newWorld(seed)
+		l := New(w.gpus(), w.config())
+		var held []string
+		for i := range 1 + w.IntN(8) {
+			p := w.pod(fmt.Sprint("pod-", i))
+			for _, c := range p.Containers {
+				_, _ = l.Place(p, c.Name)
+			}
+			held = append(held, p.UID)
+		}
+		w.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
+		without := held[:w.IntN(len(held)+1)]
+		one := w.pod("one")
+		before := fmt.Sprint(l.Allocations())
+		got := l.FitsWithout(one, without...)
+		if after := fmt.Sprint(l.Allocations()); after != before {
+			t.Fatalf("seed %d: the allocations have changed from %s to %s", seed, before, after)
+		}
+		for _, uid := range without {
+			l.Release(uid)
+		}
+		if want := l.Fits(one); got != want {
+			t.Errorf("seed %d: without %v it fits: %t, and after their release: %t", seed, without, got, want)
+		}
+		verdicts[got]++
+	}
+	if verdicts[true] < 30 || verdicts[false] < 30 {
+		t.Errorf("too few verdicts of a kind: %v", verdicts)
+	}
+}

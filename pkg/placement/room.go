@@ -43,7 +43,7 @@ func (l *Ledger) Free() []Room {
 }
 
 func (l *Ledger) free() []Room {
-	taken := l.loads("")
+	taken := l.loads()
 	rooms := make([]Room, len(l.cards))
 	for i, c := range l.cards {
 		rooms[i] = Room{
@@ -64,12 +64,16 @@ func (l *Ledger) free() []Room {
 	return rooms
 }
 
-// loads returns the load on each card of all pods except one.
-func (l *Ledger) loads(except string) []load {
+// loads returns the load on each card of all pods except some.
+func (l *Ledger) loads(except ...string) []load {
 	taken := make([]load, len(l.cards))
 	for i := range l.cards {
 		id := l.cards[i].UUID
-		taken[i] = l.taken[id].minus(l.pods[except].loads[id]).load
+		all := l.taken[id]
+		for _, uid := range except {
+			all = all.minus(l.pods[uid].loads[id])
+		}
+		taken[i] = all.load
 	}
 	return taken
 }

@@ -28,5 +28,5 @@ func TestMain(m *testing.M) {
 
 // BenchmarkPerfScheduling has this name for scheduler_perf's output.
 func BenchmarkPerfScheduling(b *testing.B) {
-	perf.RunBenchmarkPerfScheduling(b, "testdata/workloads.yaml", "vgpu", frameworkruntime.Registry{vgpu.Name: vgpu.New, vgpu.FitName: vgpu.NewFit})
+	perf.RunBenchmarkPerfScheduling(b, "testdata/workloads.yaml", "vgpu", frameworkruntime.Registry{vgpu.Name: vgpu.New, vgpu.FitName: vgpu.NewFit, vgpu.PreemptionName: vgpu.NewPreemption})
 }

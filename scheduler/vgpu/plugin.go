@@ -135,8 +135,9 @@ func (*Plugin) Name() string { return Name }
 // asking is the request of a pod that is being scheduled, in its CycleState.
 type asking struct {
 	request.Pod
-	spec *corev1.Pod
-	memo *memo // of the pod's shape
+	plugin *Plugin
+	spec   *corev1.Pod
+	memo   *memo // of the pod's shape
 	// units are the pod's amounts of the dialects' resources, and names their sorted names.
 	units map[string]int64
 	names []string
@@ -146,7 +147,7 @@ type asking struct {
 func (p *Plugin) newAsking(asked request.Pod, pod *corev1.Pod) *asking {
 	units := request.Used([]*corev1.Pod{pod}, p.config.Dialects)
 	return &asking{
-		Pod: asked, spec: pod, memo: p.memoOf(shapeOf(asked, pod)),
+		Pod: asked, plugin: p, spec: pod, memo: p.memoOf(shapeOf(asked, pod)),
 		units: units, names: slices.Sorted(maps.Keys(units)),
 	}
 }

@@ -16,7 +16,8 @@ import (
 )
 
 func main() {
-	command := app.NewSchedulerCommand(app.WithPlugin(vgpu.Name, vgpu.New), app.WithPlugin(vgpu.FitName, vgpu.NewFit))
+	command := app.NewSchedulerCommand(
+		app.WithPlugin(vgpu.Name, vgpu.New), app.WithPlugin(vgpu.FitName, vgpu.NewFit), app.WithPlugin(vgpu.PreemptionName, vgpu.NewPreemption))
 	command.Use = "nri-vgpu-scheduler"
 	os.Exit(cli.Run(command))
 }
