@@ -51,14 +51,15 @@ type Placement struct {
 // concurrent use.
 type Cluster struct {
 	usual []Usual
-	nodes []*account
+	nodes []*Account
 	// room is the cluster's room for each usual shape.
 	room []float64
 }
 
-// account is a node and its room for each usual shape.
-type account struct {
+// Account is a node and its room for each usual shape.
+type Account struct {
 	Node
+	usual []Usual
 	rooms []room
 }
 
@@ -75,23 +76,30 @@ func New(usual []Usual, nodes []Node) *Cluster {
 	usual = slices.DeleteFunc(slices.Clone(usual), func(u Usual) bool { return u.GPUs == 0 })
 	c := &Cluster{usual: usual, room: make([]float64, len(usual))}
 	for i := range nodes {
-		c.nodes = append(c.nodes, c.open(&nodes[i]))
+		a := Open(usual, &nodes[i])
+		c.nodes = append(c.nodes, a)
+		for k := range usual {
+			c.room[k] += a.Room(k)
+		}
 	}
 	return c
 }
 
-func (c *Cluster) open(n *Node) *account {
-	a := &account{Node: *n, rooms: make([]room, len(c.usual))}
+// Open returns the account of a node for usual shapes that need GPUs.
+func Open(usual []Usual, n *Node) *Account {
+	a := &Account{Node: *n, usual: usual, rooms: make([]room, len(usual))}
 	a.GPUs = slices.Clone(n.GPUs)
-	for k := range c.usual {
+	for k := range usual {
 		for _, free := range a.GPUs {
-			a.rooms[k].add(c.usual[k].Part.in(free), 1)
+			a.rooms[k].add(usual[k].Part.in(free), 1)
 		}
-		a.rooms[k].pods = a.podsOf(&c.usual[k].Shape, a.rooms[k], a.CPU, a.Memory)
-		c.room[k] += a.rooms[k].pods
+		a.rooms[k].pods = a.podsOf(&usual[k].Shape, a.rooms[k], a.CPU, a.Memory)
 	}
 	return a
 }
+
+// Room returns how many pods of the k-th usual shape fit on the node, as a fraction.
+func (a *Account) Room(k int) float64 { return a.rooms[k].pods }
 
 // in returns how often a part fits in the free part of a GPU. A part of nothing fits once.
 func (p Part) in(free Part) int64 {
@@ -158,28 +166,33 @@ func (c *Cluster) Choose(pod *Shape) (best Placement, fits bool) {
 // Cost returns the GPUs of a node that cost least for a pod, their cost, and whether the pod fits on
 // the node.
 func (c *Cluster) Cost(node int, pod *Shape) (gpus []int, cost float64, fits bool) {
-	a := c.nodes[node]
+	return c.nodes[node].Cost(pod, c.room)
+}
+
+// Cost returns the GPUs of the node that cost least for a pod, their cost, and whether the pod fits on
+// the node. all is the cluster's room for each usual shape.
+func (a *Account) Cost(pod *Shape, all []float64) (gpus []int, cost float64, fits bool) {
 	if a.CPU < pod.CPU || a.Memory < pod.Memory || !pod.allows(a.Model) {
 		return nil, 0, false
 	}
 	if pod.GPUs == 1 {
-		return c.cheapest(a, pod)
+		return a.cheapest(pod, all)
 	}
 	if gpus, fits = a.fullest(pod); fits {
-		cost = c.cost(a, pod, gpus)
+		cost = a.CostOf(pod, gpus, all)
 	}
 	return gpus, cost, fits
 }
 
 // cheapest returns the GPU that costs least for a pod that needs one.
-func (c *Cluster) cheapest(a *account, pod *Shape) (gpus []int, least float64, fits bool) {
+func (a *Account) cheapest(pod *Shape, all []float64) (gpus []int, least float64, fits bool) {
 	var one [1]int
 	for g, free := range a.GPUs {
 		if pod.Part.in(free) == 0 || slices.Contains(a.GPUs[:g], free) {
 			continue
 		}
 		one[0] = g
-		if cost := c.cost(a, pod, one[:]); !fits || cost < least {
+		if cost := a.CostOf(pod, one[:], all); !fits || cost < least {
 			gpus, least, fits = []int{g}, cost, true
 		}
 	}
@@ -187,7 +200,7 @@ func (c *Cluster) cheapest(a *account, pod *Shape) (gpus []int, least float64, f
 }
 
 // fullest returns the GPUs with the least free that have room for a pod.
-func (a *account) fullest(pod *Shape) (gpus []int, fits bool) {
+func (a *Account) fullest(pod *Shape) (gpus []int, fits bool) {
 	for g, free := range a.GPUs {
 		if pod.Part.in(free) > 0 {
 			gpus = append(gpus, g)
@@ -202,21 +215,22 @@ func (a *account) fullest(pod *Shape) (gpus []int, fits bool) {
 	return gpus[:pod.GPUs], true
 }
 
-// cost returns the part of the cluster's room that a placement takes.
-func (c *Cluster) cost(a *account, pod *Shape, gpus []int) (cost float64) {
-	for k := range c.usual {
+// CostOf returns the part of the cluster's room that a placement of a pod on GPUs of the node takes.
+// all is the cluster's room for each usual shape.
+func (a *Account) CostOf(pod *Shape, gpus []int, all []float64) (cost float64) {
+	for k := range a.usual {
 		before := a.rooms[k]
-		if before.pods == 0 {
+		if before.pods == 0 || all[k] <= 0 {
 			continue
 		}
-		after := a.without(&c.usual[k].Shape, before, pod, gpus, 1)
-		cost += c.usual[k].Weight * (before.pods - after.pods) / c.room[k]
+		after := a.without(&a.usual[k].Shape, before, pod, gpus, 1)
+		cost += a.usual[k].Weight * (before.pods - after.pods) / all[k]
 	}
 	return cost
 }
 
 // without returns the room r of a node for a shape after n times a pod was placed on GPUs.
-func (a *account) without(s *Shape, r room, pod *Shape, gpus []int, n int64) room {
+func (a *Account) without(s *Shape, r room, pod *Shape, gpus []int, n int64) room {
 	for _, g := range gpus {
 		free := a.GPUs[g]
 		r.add(s.Part.in(free), -1)

@@ -111,7 +111,7 @@ func TestHistoriesLeaveTheSameRoom(t *testing.T) {
 		}
 		fresh := New(c.usual, nodes)
 		for i := range c.nodes {
-			if diff := cmp.Diff(fresh.nodes[i], c.nodes[i], cmp.AllowUnexported(account{}, room{})); diff != "" {
+			if diff := cmp.Diff(fresh.nodes[i], c.nodes[i], cmp.AllowUnexported(Account{}, room{})); diff != "" {
 				t.Fatalf("the history has other room:\n%s", diff)
 			}
 		}
@@ -131,7 +131,7 @@ func TestNothingIsTakenTwice(t *testing.T) {
 		for range 200 {
 			pod := &shapes[r.IntN(len(shapes))]
 			at, fits := c.Choose(pod)
-			if fits != slices.ContainsFunc(c.nodes, func(a *account) bool { return roomFor(a, pod) }) {
+			if fits != slices.ContainsFunc(c.nodes, func(a *Account) bool { return roomFor(a, pod) }) {
 				t.Fatalf("a pod %+v fits: %t", pod, fits)
 			}
 			if !fits {
@@ -150,7 +150,7 @@ func TestNothingIsTakenTwice(t *testing.T) {
 }
 
 // roomFor reports whether a node has room for a pod, by the definition.
-func roomFor(a *account, pod *Shape) bool {
+func roomFor(a *Account, pod *Shape) bool {
 	gpus := 0
 	for _, free := range a.GPUs {
 		if free.Memory >= pod.Part.Memory && free.Compute >= pod.Part.Compute {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -200,6 +201,9 @@ func TestPluginAndNodeAgree(t *testing.T) {
 	for seed := range uint64(150) {
 		w := newWorld(seed)
 		p := newPlugin(nil, w.cfg)
+		if seed%3 == 0 {
+			p.policy = Fragmentation
+		}
 		members := map[string]*member{}
 		for i := range 3 {
 			name := fmt.Sprint("node-", i)
@@ -258,8 +262,8 @@ func (w *world) schedule(t *testing.T, p *Plugin, members map[string]*member, na
 		}
 		return false
 	}
-	var best string
-	var most int64 = -1
+	p.history.add(kindOf(asked, pod))
+	var scores fwk.NodeScoreList
 	for _, name := range names {
 		m := members[name]
 		here, err := volcano.Obey(asked, pod, m.gpus, w.cfg)
@@ -271,18 +275,36 @@ func (w *world) schedule(t *testing.T, p *Plugin, members map[string]*member, na
 			continue
 		}
 		score, status := p.Score(t.Context(), state, pod, m.info)
-		if !status.IsSuccess() || score < 0 || score > fwk.MaxScore {
-			t.Errorf("score %d, %v", score, status)
+		if !status.IsSuccess() {
+			t.Errorf("no score: %v", status)
 		}
-		if score > most {
-			best, most = name, score
-		}
+		scores = append(scores, fwk.NodeScore{Name: name, Score: score})
 	}
-	if best == "" {
+	if len(scores) == 0 {
 		return false
 	}
-	w.bind(t, p, members[best], pod)
+	w.bind(t, p, members[best(t, p, scores)], pod)
 	return true
+}
+
+// best returns the node with the highest score after normalization.
+func best(t *testing.T, p *Plugin, scores fwk.NodeScoreList) (name string) {
+	t.Helper()
+	if extensions := p.ScoreExtensions(); extensions != nil {
+		if status := extensions.NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {
+			t.Error(status)
+		}
+	}
+	most := int64(-1)
+	for _, s := range scores {
+		if s.Score < 0 || s.Score > fwk.MaxScore {
+			t.Errorf("node %s has score %d", s.Name, s.Score)
+		}
+		if s.Score > most {
+			name, most = s.Name, s.Score
+		}
+	}
+	return name
 }
 
 func (w *world) bind(t *testing.T, p *Plugin, m *member, pod *corev1.Pod) {
@@ -291,7 +313,7 @@ func (w *world) bind(t *testing.T, p *Plugin, m *member, pod *corev1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	assigned, err := p.choose(&asking{Pod: asked, spec: pod}, m.info)
+	assigned, err := p.choose(p.newAsking(asked, pod), m.info)
 	if err != nil {
 		t.Fatalf("no choice for a pod that fits: %v", err)
 	}
@@ -334,4 +356,40 @@ func withAnnotation(pod *corev1.Pod, assigned string) *corev1.Pod {
 	}
 	pod.Annotations[assign.Annotation] = assigned
 	return pod
+}
+
+// TestNodesAreJudgedInParallel judges many nodes at a time, as the framework does. The race detector
+// must find nothing.
+func TestNodesAreJudgedInParallel(t *testing.T) {
+	w := newWorld(1)
+	w.cfg = config.Default()
+	p := newPlugin(nil, w.cfg)
+	p.policy = Fragmentation
+	var members []*member
+	for i := range 32 {
+		members = append(members, w.member(fmt.Sprint("node-", i)))
+	}
+	for i := range 20 {
+		pod := one(fmt.Sprint("pod-", i), 1024*(1+w.Int64N(8)), 0, 1, 0)
+		p.history.add(kindOf(read(t, p, pod), pod))
+		state := framework.NewCycleState()
+		if _, status := p.PreFilter(t.Context(), state, pod, nil); !status.IsSuccess() {
+			t.Fatal(status)
+		}
+		var judges sync.WaitGroup
+		for _, m := range members {
+			judges.Go(func() {
+				if p.Filter(t.Context(), state, pod, m.info).IsSuccess() {
+					if _, status := p.Score(t.Context(), state, pod, m.info); !status.IsSuccess() {
+						t.Error(status)
+					}
+				}
+			})
+		}
+		judges.Wait()
+		chosen := members[w.IntN(len(members))]
+		if assigned, err := p.choose(p.newAsking(read(t, p, pod), pod), chosen.info); err == nil {
+			chosen.add(t, withAnnotation(pod, assigned))
+		}
+	}
 }

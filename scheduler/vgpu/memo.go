@@ -2,7 +2,10 @@
 
 package vgpu
 
-import "sync/atomic"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // memo remembers the verdicts on one shape of pods. A generation of a NodeInfo stands for a node and
 // its pods, so a verdict on a generation never changes. A memo is safe for concurrent use, and may
@@ -20,8 +23,14 @@ const (
 	// memoWords is several times the number of nodes of the largest clusters, so that few of their
 	// generations share a word.
 	memoWords = 1 << 15
-	// verdictBits are the bits for a verdict: 1 for a pod that does not fit, or the score plus 2.
-	verdictBits = 8
+	// verdictBits are the bits for a verdict: refused, fitting, or valued plus the upper bits of the
+	// value as a float32.
+	verdictBits = 24
+	valueShift  = 11
+
+	refused = 1 // the pod does not fit
+	fitting = 2 // the pod fits, and the value is not known yet
+	valued  = 3
 )
 
 func (m *memo) get(generation int64) (verdict, bool) {
@@ -29,17 +38,25 @@ func (m *memo) get(generation int64) (verdict, bool) {
 	if word>>verdictBits != uint64(generation) || word == 0 {
 		return verdict{}, false
 	}
-	low := word & (1<<verdictBits - 1)
-	if low == 1 {
+	switch low := word & (1<<verdictBits - 1); low {
+	case refused:
 		return verdict{}, true
+	case fitting:
+		return verdict{fits: true}, true
+	default:
+		value := math.Float32frombits(uint32(low-valued) << valueShift)
+		return verdict{fits: true, valued: true, value: float64(value)}, true
 	}
-	return verdict{fits: true, score: int64(low) - 2}, true
 }
 
+// put remembers a verdict. A value is not negative, and is rounded by less than 0.03 %.
 func (m *memo) put(generation int64, v verdict) {
-	low := uint64(1)
-	if v.fits {
-		low = uint64(v.score) + 2
+	low := uint64(refused)
+	switch {
+	case v.valued:
+		low = valued + uint64(math.Float32bits(float32(v.value))>>valueShift)
+	case v.fits:
+		low = fitting
 	}
 	m.words[generation%memoWords].Store(uint64(generation)<<verdictBits | low)
 }

@@ -3,9 +3,8 @@
 package vgpu
 
 import (
+	"math"
 	"testing"
-
-	fwk "k8s.io/kube-scheduler/framework"
 )
 
 func TestMemoRemembersVerdicts(t *testing.T) {
@@ -13,10 +12,12 @@ func TestMemoRemembersVerdicts(t *testing.T) {
 	verdicts := map[int64]verdict{
 		1:             {},
 		2:             {fits: true},
-		memoWords - 1: {fits: true, score: fwk.MaxScore},
-		memoWords:     {fits: true, score: 1},
-		1<<40 + 3:     {fits: true, score: 55},
-		1<<40 + 4:     {},
+		3:             {fits: true, valued: true},
+		memoWords - 1: {fits: true, valued: true, value: 1},
+		memoWords:     {fits: true, valued: true, value: 0.5},
+		1<<39 + 1003:  {fits: true, valued: true, value: 1.0 / (1 << 20)},
+		1<<39 + 1004:  {},
+		1<<39 + 1005:  {fits: true, valued: true, value: 64},
 	}
 	for generation, v := range verdicts {
 		if got, ok := m.get(generation); ok {
@@ -31,10 +32,22 @@ func TestMemoRemembersVerdicts(t *testing.T) {
 	}
 }
 
+// A remembered value keeps the order of values that differ by more than rounding.
+func TestMemoRoundsValuesLittle(t *testing.T) {
+	m := &memo{}
+	for value := 1e-9; value < 100; value *= 1.0007 {
+		m.put(1, verdict{fits: true, valued: true, value: value})
+		got, ok := m.get(1)
+		if !ok || !got.fits || !got.valued || math.Abs(got.value/value-1) > 3e-4 {
+			t.Fatalf("value %g: got %+v, %t", value, got, ok)
+		}
+	}
+}
+
 // Generations that share a word replace each other, and are never taken for each other.
 func TestMemoTakesNoGenerationForAnother(t *testing.T) {
 	m := &memo{}
-	m.put(7, verdict{fits: true, score: 7})
+	m.put(7, verdict{fits: true, valued: true, value: 7})
 	if _, ok := m.get(7 + memoWords); ok {
 		t.Error("the verdict on another generation is returned")
 	}

@@ -10,6 +10,7 @@ package vgpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,12 +35,21 @@ const Name = "VGPU"
 type Args struct {
 	// ConfigFile is the path of the nodes' config.toml. Empty: the default configuration.
 	ConfigFile string `json:"configFile,omitempty"`
+	// Policy is how the scheduler prefers nodes and GPUs: "binpack", "spread" or "fragmentation".
+	// Empty: the placement.policy of the nodes.
+	Policy string `json:"policy,omitempty"`
 }
+
+// Fragmentation is the policy that keeps room for the pods that the cluster usually gets.
+const Fragmentation = "fragmentation"
 
 // Plugin fits pods to single GPUs.
 type Plugin struct {
 	handle fwk.Handle
 	config config.Config
+	policy string
+	// history are the kinds of the recent pods, for the policy fragmentation.
+	history *history
 	// views are the nodes' GPUs and their use, by the node's name.
 	views sync.Map
 	// asked are the parsed requests of pods, by UID.
@@ -71,10 +81,34 @@ func New(_ context.Context, raw runtime.Object, handle fwk.Handle) (fwk.Plugin, 
 		return nil, err
 	}
 	p := newPlugin(handle, cfg)
-	if err := p.forgetDeleted(handle); err != nil {
-		return nil, err
+	if args.Policy != "" {
+		p.policy = args.Policy
 	}
-	return p, nil
+	if !slices.Contains([]string{config.PlaceBinpack, config.PlaceSpread, Fragmentation}, p.policy) {
+		return nil, fmt.Errorf("policy %q of plugin %s: want %s, %s or %s", p.policy, Name, config.PlaceBinpack, config.PlaceSpread, Fragmentation)
+	}
+	return p, errors.Join(p.forgetDeleted(handle), p.countPods(handle))
+}
+
+// countPods counts the kinds of the pods that exist and that arrive.
+func (p *Plugin) countPods(handle fwk.Handle) error {
+	if p.policy != Fragmentation {
+		return nil
+	}
+	_, err := handle.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(object any) {
+		pod, ok := object.(*corev1.Pod)
+		if !ok {
+			return
+		}
+		// requestOf would remember every pod of the cluster.
+		if asked, err := request.Read(pod, p.config); err == nil && asksForAny(asked) {
+			p.history.add(kindOf(asked, pod))
+		}
+	}})
+	if err != nil {
+		return fmt.Errorf("watch new pods: %w", err)
+	}
+	return nil
 }
 
 // load returns the configuration of the nodes.
@@ -90,7 +124,7 @@ func (a Args) load(plugin string) (config.Config, error) {
 }
 
 func newPlugin(handle fwk.Handle, cfg config.Config) *Plugin {
-	return &Plugin{handle: handle, config: cfg, memos: lru.New(mostShapes)}
+	return &Plugin{handle: handle, config: cfg, policy: cfg.Placement.Policy, history: newHistory(), memos: lru.New(mostShapes)}
 }
 
 // mostShapes bounds the shapes of pods whose verdicts are remembered, since pods can have any number
@@ -113,6 +147,7 @@ func (p *Plugin) forgetDeleted(handle fwk.Handle) error {
 		{informers.Nodes().Informer(), func(object any) {
 			if node, ok := object.(*corev1.Node); ok {
 				p.views.Delete(node.Name)
+				p.history.outlook().forget(node.Name)
 			}
 		}},
 	} {
@@ -137,7 +172,10 @@ type asking struct {
 	request.Pod
 	plugin *Plugin
 	spec   *corev1.Pod
-	memo   *memo // of the pod's shape
+	memo   *memo // of the pod's shape, and of the outlook
+	// kind and outlook are for the policy fragmentation.
+	kind    kind
+	outlook *outlook
 	// units are the pod's amounts of the dialects' resources, and names their sorted names.
 	units map[string]int64
 	names []string
@@ -146,19 +184,31 @@ type asking struct {
 // newAsking returns the request of a pod that is to be scheduled.
 func (p *Plugin) newAsking(asked request.Pod, pod *corev1.Pod) *asking {
 	units := request.Used([]*corev1.Pod{pod}, p.config.Dialects)
-	return &asking{
-		Pod: asked, plugin: p, spec: pod, memo: p.memoOf(shapeOf(asked, pod)),
+	a := &asking{
+		Pod: asked, plugin: p, spec: pod, kind: kindOf(asked, pod), outlook: p.history.outlook(),
 		units: units, names: slices.Sorted(maps.Keys(units)),
 	}
+	a.memo = p.memoOf(memoKey{shapeOf(asked, pod), a.kind, a.outlook})
+	return a
 }
 
-// memoOf returns the memo of a shape.
-func (p *Plugin) memoOf(s shape) *memo {
-	if known, ok := p.memos.Get(s); ok {
+// memoKey identifies all that a verdict and its value depend on, except the node.
+type memoKey struct {
+	shape
+	kind    kind
+	outlook *outlook
+}
+
+// memoOf returns the memo of a key.
+func (p *Plugin) memoOf(key memoKey) *memo {
+	if p.policy != Fragmentation {
+		key = memoKey{shape: key.shape}
+	}
+	if known, ok := p.memos.Get(key); ok {
 		return known.(*memo)
 	}
 	m := &memo{}
-	p.memos.Add(s, m)
+	p.memos.Add(key, m)
 	return m
 }
 

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,15 +59,39 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *corev1.Pod, i
 	if !ok {
 		return 0, nil
 	}
-	verdict, err := p.verdictOn(asked, info)
+	value, err := p.valueOn(asked, info)
 	if err != nil {
 		return 0, fwk.AsStatus(err)
 	}
-	return verdict.score, nil
+	return p.score(value), nil
 }
 
-// ScoreExtensions returns nil: Score returns normalized scores.
-func (*Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }
+// ScoreExtensions returns the plugin if Score returns costs, and else nil.
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions {
+	if p.policy == Fragmentation {
+		return p
+	}
+	return nil
+}
+
+// NormalizeScore replaces costs by scores: the most for the least cost, and 0 for the highest.
+func (*Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+	if len(scores) == 0 {
+		return nil
+	}
+	least, most := scores[0].Score, scores[0].Score
+	for _, s := range scores {
+		least, most = min(least, s.Score), max(most, s.Score)
+	}
+	for i := range scores {
+		cost := scores[i].Score
+		scores[i].Score = fwk.MaxScore
+		if most > least {
+			scores[i].Score = int64(math.Round(float64(fwk.MaxScore) * float64(most-cost) / float64(most-least)))
+		}
+	}
+	return nil
+}
 
 // Reserve chooses the pod's GPUs on the node.
 func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *corev1.Pod, nodeName string) *fwk.Status {
@@ -93,11 +119,36 @@ func (p *Plugin) choose(asked *asking, info fwk.NodeInfo) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	all, _, err := v.Ledger.Plan(pod)
+	all, _, err := v.Ledger.Plan(p.prefer(asked, v, pod, info))
 	if err != nil {
 		return "", err
 	}
 	return assign.Format(pod, all)
+}
+
+// prefer returns a pod that accepts only the GPUs where it costs least, if they have room for it.
+func (p *Plugin) prefer(asked *asking, v *view, pod request.Pod, info fwk.NodeInfo) request.Pod {
+	asking := slices.DeleteFunc(slices.Clone(pod.Containers), func(c request.Container) bool { return !c.Asks() })
+	if p.policy != Fragmentation || len(asking) != 1 {
+		return pod
+	}
+	_, uuids := asked.outlook.cost(asked.outlook.account(v, info), asked.kind)
+	preferring := pod
+	preferring.Containers = slices.Clone(pod.Containers)
+	for i, c := range preferring.Containers {
+		shares := slices.Clone(c.Shares)
+		for k := range shares {
+			if shares[k].SplitPPM != 0 || len(shares[k].GPUs) > 0 {
+				return pod // not any GPU will do
+			}
+			shares[k].GPUs = uuids
+		}
+		preferring.Containers[i].Shares = shares
+	}
+	if len(uuids) == 0 || !v.Ledger.Fits(preferring) {
+		return pod
+	}
+	return preferring
 }
 
 // Unreserve forgets the choice.

@@ -50,8 +50,10 @@ type verdict struct {
 	// short is the first resource of which the node has too little, by its sums; "" if none.
 	short string
 	fits  bool
-	// score is the node's score if the pod fits.
-	score int64
+	// valued reports whether value is known. The value is the mean part of the memory that stays
+	// free on the pod's GPUs, or with the policy fragmentation the placement's cost.
+	valued bool
+	value  float64
 }
 
 // verdictOn returns the verdict on a pod for a node. An error reports that the pod fits in none of the
@@ -70,19 +72,39 @@ func (p *Plugin) verdictOn(asked *asking, info fwk.NodeInfo) (verdict, error) {
 		return verdict{short: short}, nil
 	}
 	_, free, err := v.Ledger.Plan(pod)
-	decided := verdict{fits: err == nil, score: p.score(free)}
+	decided := verdict{fits: err == nil}
+	if decided.fits && p.policy != Fragmentation {
+		decided.valued, decided.value = true, free
+	}
 	asked.memo.put(generation, decided)
 	return decided, nil
 }
 
-// score returns the score of a node on whose GPUs a pod would leave a part of the memory free. It
-// follows the placement policy of the nodes: binpack prefers the nodes where the pod's GPUs become
-// fullest, and spread those where they stay emptiest.
-func (p *Plugin) score(free float64) int64 {
-	if p.config.Placement.Policy != config.PlaceSpread {
-		free = 1 - free
+// valueOn returns the value of a node on which a pod fits.
+func (p *Plugin) valueOn(asked *asking, info fwk.NodeInfo) (float64, error) {
+	known, err := p.verdictOn(asked, info)
+	if err != nil || known.valued || !known.fits {
+		return known.value, err
 	}
-	return int64(math.Round(free * float64(fwk.MaxScore)))
+	known.value, _ = asked.outlook.cost(asked.outlook.account(p.viewOf(info), info), asked.kind)
+	known.value, known.valued = max(known.value, 0), true
+	asked.memo.put(info.GetGeneration(), known)
+	return known.value, nil
+}
+
+// costUnit is the cost of a placement that is 1 in a node's score before normalization.
+const costUnit = 1.0 / (1 << 40)
+
+// score returns the score of a node with a value. Binpack prefers the nodes where the pod's GPUs become
+// fullest, spread those where they stay emptiest, and fragmentation those that cost least.
+func (p *Plugin) score(value float64) int64 {
+	switch p.policy {
+	case Fragmentation:
+		return int64(value / costUnit)
+	case config.PlaceSpread:
+		return int64(math.Round(value * float64(fwk.MaxScore)))
+	}
+	return int64(math.Round((1 - value) * float64(fwk.MaxScore)))
 }
 
 // here returns the request of a pod that is to be bound to the node, restricted to the GPUs that the
