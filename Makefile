@@ -205,6 +205,11 @@ bench-scheduler: build scheduler root ## measure nri-vgpu-scheduler beside kube-
 	@$(GO) build -o $(BUILD)/bench/scheduler ./bench/scheduler
 	@$(BUILD)/bench/scheduler $(BENCH) --perf $(BUILD)/bench/scheduler-perf $(ARGS)
 
+.PHONY: bench-churn
+bench-churn: build scheduler root ## count refusals and writes while pods come and go on nodes by kwok and leaders are killed; ARGS=--help
+	@$(GO) build -o $(BUILD)/bench/scheduler ./bench/scheduler
+	@$(BUILD)/bench/scheduler $(BENCH) --churn 10m $(ARGS)
+
 .PHONY: e2e-flood
 e2e-flood: image root ## measure how long pods take to start on a node full of pods with 64 asking containers
 	$(GO) test -count=1 -timeout 20m -v ./test/e2e/flood $(ARGS)

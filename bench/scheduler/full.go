@@ -46,51 +46,63 @@ type full struct {
 	dir string
 }
 
-// fill measures the scheduler in a full cluster, with the plugin and without.
-func (r *result) fill(ctx context.Context, o options, temp string) (err error) {
-	c, err := cluster.Up(ctx, cluster.Options{Name: "bench-scheduler", Out: os.Stderr})
+// newFull starts an API server without other components of Kubernetes.
+func newFull(ctx context.Context, dir string, options cluster.Options) (*full, error) {
+	options.Name, options.Out = "bench-scheduler", os.Stderr
+	c, err := cluster.Up(ctx, options)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.Down()) }()
 	for _, component := range []string{cluster.Kubelet, cluster.Scheduler, cluster.ControllerManager, cluster.Containerd} {
 		if err := c.Stop(ctx, component); err != nil {
-			return err
+			return nil, errors.Join(err, c.Down())
 		}
 	}
 	config := c.RestConfig()
 	config.QPS = -1
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
+		return nil, errors.Join(err, c.Down())
+	}
+	return &full{Cluster: c, api: api, dir: dir}, nil
+}
+
+// fill measures the scheduler in a full cluster, with the plugin and without.
+func (r *result) fill(ctx context.Context, o options, temp string) (err error) {
+	f, err := newFull(ctx, temp, cluster.Options{})
+	if err != nil {
 		return err
 	}
-	f := &full{Cluster: c, api: api, dir: temp}
-	if err := f.create(ctx, o); err != nil {
+	defer func() { err = errors.Join(err, f.Down()) }()
+	if err := errors.Join(f.createNodes(ctx, o.nodes), f.createPods(ctx, o)); err != nil {
 		return err
 	}
-	program := filepath.Join(o.build, "bin", "nri-vgpu-scheduler")
+	program := filepath.Join(o.build, "bin", scheduler)
 	if r.BaselineRSS, r.BaselineRebuild, err = f.start(ctx, program, "kube-scheduler", ""); err != nil {
 		return fmt.Errorf("without the plugin: %w", err)
 	}
-	if r.RSS, r.Rebuild, err = f.start(ctx, program, "nri-vgpu-scheduler", profile); err != nil {
+	if r.RSS, r.Rebuild, err = f.start(ctx, program, scheduler, profile); err != nil {
 		return fmt.Errorf("with the plugin: %w", err)
 	}
 	return nil
 }
 
-// create creates the Nodes and the pods on them.
-func (f *full) create(ctx context.Context, o options) error {
-	var cards []gpu.GPU
+// cards returns the GPUs of each node.
+func cards() (gpus8 []gpu.GPU) {
 	for i := range gpus {
-		cards = append(cards, gpu.GPU{UUID: fmt.Sprint("GPU-", i), Index: i, Name: "NVIDIA H200", MemoryBytes: gpuMemory << 20, Healthy: true})
+		gpus8 = append(gpus8, gpu.GPU{UUID: fmt.Sprint("GPU-", i), Index: i, Name: "NVIDIA H200", MemoryBytes: gpuMemory << 20, Healthy: true})
 	}
+	return gpus8
+}
+
+func (f *full) createNodes(ctx context.Context, count int) error {
 	amounts := corev1.ResourceList{
 		corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceCPU: resource.MustParse("64"), corev1.ResourceMemory: resource.MustParse("512Gi"),
 		memory: *resource.NewQuantity(gpus*gpuMemory, resource.DecimalSI),
 	}
-	err := inParallel(ctx, "nodes", o.nodes, func(ctx context.Context, i int) error {
+	return inParallel(ctx, "nodes", count, func(ctx context.Context, i int) error {
 		node := &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Annotations: map[string]string{assign.GPUsAnnotation: assign.FormatGPUs(cards)}},
+			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Annotations: map[string]string{assign.GPUsAnnotation: assign.FormatGPUs(cards())}},
 			Status: corev1.NodeStatus{
 				Capacity: amounts, Allocatable: amounts,
 				Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
@@ -99,9 +111,10 @@ func (f *full) create(ctx context.Context, o options) error {
 		_, err := f.api.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 		return err
 	})
-	if err != nil {
-		return err
-	}
+}
+
+// createPods creates pods that are bound already.
+func (f *full) createPods(ctx context.Context, o options) error {
 	return inParallel(ctx, "pods", o.pods, func(ctx context.Context, i int) error {
 		pod := newPod(fmt.Sprint("bound-", i))
 		pod.Spec.NodeName = nodeName(i % o.nodes)

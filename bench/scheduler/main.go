@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/tempdir"
@@ -25,6 +26,8 @@ type options struct {
 	build, commit, output string
 	perf, workload        string
 	rounds, nodes, pods   int
+	churn                 time.Duration
+	rate                  float64
 }
 
 // The promises of nri-vgpu-scheduler.
@@ -48,6 +51,8 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 3, "measurements of the throughput of each scheduler, alternating")
 	flag.IntVar(&o.nodes, "nodes", 5000, "nodes of the full cluster, each with eight GPUs")
 	flag.IntVar(&o.pods, "pods", 40000, "pods of the full cluster, each with a part of a GPU; 0: measure neither memory nor start")
+	flag.DurationVar(&o.churn, "churn", 0, "measure instead, for so long, nodes by kwok on which pods arrive and end while leaders are killed")
+	flag.Float64Var(&o.rate, "rate", 40, "pods that arrive in a second with --churn")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, o)
@@ -85,7 +90,7 @@ func (r result) holds(o options) bool {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	if flag.NArg() > 0 || o.rounds < 1 || o.nodes < 1 || o.pods < 0 {
+	if flag.NArg() > 0 || o.rounds < 1 || o.nodes < 1 || o.pods < 0 || o.churn < 0 || o.rate <= 0 {
 		return errors.New("every number must be positive, and there are no other arguments: see --help")
 	}
 	if o.build, err = filepath.Abs(o.build); err != nil {
@@ -100,34 +105,39 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	measured, err := measure(ctx, o, temp, lines)
+	holds, err := measure(ctx, o, temp, lines)
 	if err = errors.Join(err, lines.Close()); err != nil {
 		return err
 	}
-	if !measured.holds(o) {
+	if !holds {
 		return errBroken
 	}
 	return nil
 }
 
-func measure(ctx context.Context, o options, temp string, lines *report.Lines) (result, error) {
+// measure writes the measurements, and reports whether they keep the promises.
+func measure(ctx context.Context, o options, temp string, lines *report.Lines) (holds bool, err error) {
 	heading := struct {
 		Bench string `json:"bench"`
 		report.Conditions
 	}{"scheduler", report.Now(report.Simulated, o.commit)}
 	if err := lines.Write(heading); err != nil {
-		return result{}, err
+		return false, err
+	}
+	if o.churn > 0 {
+		c, err := churn(ctx, o, temp)
+		return c.holds(), errors.Join(err, lines.Write(c))
 	}
 	r := result{Workload: o.workload, Nodes: o.nodes, Pods: o.pods}
 	if o.perf != "" {
 		if err := r.throughput(ctx, o, temp, lines); err != nil {
-			return r, err
+			return false, err
 		}
 	}
 	if o.pods > 0 {
 		if err := r.fill(ctx, o, temp); err != nil {
-			return r, err
+			return false, err
 		}
 	}
-	return r, lines.Write(r)
+	return r.holds(o), lines.Write(r)
 }

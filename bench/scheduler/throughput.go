@@ -37,7 +37,7 @@ type round struct {
 
 // throughput measures both test cases in turn.
 func (r *result) throughput(ctx context.Context, o options, temp string, lines *report.Lines) error {
-	etcd, err := buildEtcd(ctx)
+	etcd, err := build(ctx, moduleNamed("etcd"))
 	if err != nil {
 		return err
 	}
@@ -68,19 +68,24 @@ func median(values []float64) float64 {
 	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
 
-// buildEtcd returns the path of etcd, which scheduler_perf starts.
-func buildEtcd(ctx context.Context) (string, error) {
+// build returns the path of a module's only program.
+func build(ctx context.Context, module components.Module) (string, error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
-	modules := slices.DeleteFunc(components.Modules(), func(m components.Module) bool { return m.Name != "etcd" })
 	builder := components.Builder{Root: root, Out: os.Stderr}
-	built, err := builder.Build(ctx, modules)
+	built, err := builder.Build(ctx, []components.Module{module})
 	if err != nil {
-		return "", fmt.Errorf("build etcd: %w", err)
+		return "", fmt.Errorf("build %s: %w", module.Name, err)
 	}
-	return built["etcd"], nil
+	return built[module.Programs[0].Name], nil
+}
+
+// moduleNamed returns a component of a node.
+func moduleNamed(name string) components.Module {
+	all := components.Modules()
+	return all[slices.IndexFunc(all, func(m components.Module) bool { return m.Name == name })]
 }
 
 // perf runs one test case.

@@ -108,7 +108,7 @@ func TestModulesMatchTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	modules := append(Modules(), Helm(), Prometheus())
+	modules := append(Modules(), Helm(), Prometheus(), Kwok())
 	for line := range ContainerdVersions {
 		if m, err := ContainerdModule(line); err == nil {
 			modules = append(modules, m)

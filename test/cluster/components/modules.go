@@ -139,6 +139,11 @@ func Volcano() []Module {
 	}
 }
 
+// Kwok returns the program that simulates nodes without kubelets.
+func Kwok() Module {
+	return Module{Name: "kwok", Programs: []Program{{"kwok", "sigs.k8s.io/kwok/cmd/kwok"}}, FirstBuild: 2 * time.Minute}
+}
+
 // Programs of Volcano 1.14.1, and of 1.15.1, which detects dead nodes in another way. See
 // tools/volcano for the ledgers.
 const (
