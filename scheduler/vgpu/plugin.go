@@ -58,6 +58,44 @@ type Plugin struct {
 	memos *lru.Cache
 	// reserved are the assignments of pods that are being bound, by UID.
 	reserved sync.Map
+	// unseen are the pods that were reserved since the last snapshot of the scheduler's cache, by
+	// node. Only the members of a group are reserved one after another without a new snapshot.
+	unseen unseen
+}
+
+// unseen are reserved pods that the snapshot of the scheduler's cache lacks. Its zero value is empty.
+type unseen struct {
+	mu   sync.Mutex
+	pods map[string][]*corev1.Pod
+}
+
+func (u *unseen) clear() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.pods = nil
+}
+
+func (u *unseen) add(node string, pod *corev1.Pod) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.pods == nil {
+		u.pods = map[string][]*corev1.Pod{}
+	}
+	u.pods[node] = append(u.pods[node], pod)
+}
+
+func (u *unseen) remove(node string, uid types.UID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if on, ok := u.pods[node]; ok {
+		u.pods[node] = slices.DeleteFunc(on, func(pod *corev1.Pod) bool { return pod.UID == uid })
+	}
+}
+
+func (u *unseen) on(node string) []*corev1.Pod {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.pods[node])
 }
 
 var (
@@ -171,8 +209,11 @@ func (*Plugin) Name() string { return Name }
 type asking struct {
 	request.Pod
 	plugin *Plugin
-	spec   *corev1.Pod
-	memo   *memo // of the pod's shape, and of the outlook
+	// group reports whether the pod is scheduled with the other members of its group. Then the snapshot
+	// changes without new generations.
+	group bool
+	spec  *corev1.Pod
+	memo  *memo // of the pod's shape, and of the outlook
 	// kind and outlook are for the policy fragmentation.
 	kind    kind
 	outlook *outlook

@@ -22,6 +22,7 @@ import (
 
 // PreFilter reads what a pod requests. Pods that request no GPU skip the plugin.
 func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	p.unseen.clear() // the snapshot is new, or has the members of the pod's group
 	asked, asks, err := p.requestOf(pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
@@ -29,7 +30,9 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *corev1.
 	if !asks {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	state.Write(stateKey, p.newAsking(asked, pod))
+	a := p.newAsking(asked, pod)
+	a.group = state.IsPodGroupSchedulingCycle()
+	state.Write(stateKey, a)
 	return nil, nil
 }
 
@@ -110,11 +113,12 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *corev1.Po
 		return fwk.AsStatus(err)
 	}
 	p.reserved.Store(pod.UID, assigned)
+	p.unseen.add(nodeName, pod)
 	return nil
 }
 
 func (p *Plugin) choose(asked *asking, info fwk.NodeInfo) (string, error) {
-	v := p.viewOf(info)
+	v := p.viewFor(asked, info)
 	pod, err := p.here(asked, v)
 	if err != nil {
 		return "", err
@@ -132,7 +136,7 @@ func (p *Plugin) prefer(asked *asking, v *view, pod request.Pod, info fwk.NodeIn
 	if p.policy != Fragmentation || len(asking) != 1 {
 		return pod
 	}
-	_, uuids := asked.outlook.cost(asked.outlook.account(v, info), asked.kind)
+	_, uuids := asked.outlook.cost(asked.outlook.open(v, info), asked.kind)
 	preferring := pod
 	preferring.Containers = slices.Clone(pod.Containers)
 	for i, c := range preferring.Containers {
@@ -152,8 +156,9 @@ func (p *Plugin) prefer(asked *asking, v *view, pod request.Pod, info fwk.NodeIn
 }
 
 // Unreserve forgets the choice.
-func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, _ string) {
+func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, nodeName string) {
 	p.reserved.Delete(pod.UID)
+	p.unseen.remove(nodeName, pod.UID)
 }
 
 // Bind binds the pod with its assignment, in one write.

@@ -126,7 +126,7 @@ type candidate struct {
 // fewer returns better victims than those of DefaultPreemption; nil if there are none, or if the search
 // reaches its bound.
 func (s *search) fewer(ctx context.Context, asked *asking, victims []*corev1.Pod) []*corev1.Pod {
-	v := asked.plugin.viewOf(s.info)
+	v := asked.plugin.newView(s.info)
 	pod, err := asked.plugin.here(asked, v)
 	if err != nil {
 		return nil

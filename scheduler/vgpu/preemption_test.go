@@ -223,6 +223,18 @@ func (c *preemptionCase) framework(t *testing.T) (framework.Framework, []fwk.Nod
 		}
 	}
 	snapshot := internalcache.NewTestSnapshotWithPodGroups(pods, c.nodes(), nil)
+	f := newFramework(t, snapshot)
+	infos, err := snapshot.NodeInfos().List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, infos
+}
+
+// newFramework returns kube-scheduler's framework with the plugins, which sees a snapshot.
+func newFramework(t *testing.T, snapshot *internalcache.Snapshot) framework.Framework {
+	t.Helper()
+	metrics.Register() // the queue counts with them
 	client := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(client, 0)
 	f, err := tf.NewFramework(t.Context(), []tf.RegisterPluginFunc{
@@ -236,11 +248,7 @@ func (c *preemptionCase) framework(t *testing.T) (framework.Framework, []fwk.Nod
 	if err != nil {
 		t.Fatal(err)
 	}
-	infos, err := snapshot.NodeInfos().List()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f, infos
+	return f
 }
 
 // victims returns the cost of the victims that the scheduler chooses, and whether it chooses any.
@@ -278,7 +286,6 @@ func (c *preemptionCase) victims(t *testing.T) (cost, bool) {
 // TestVictimsAreTheCheapest compares the chosen victims with those of a search through all sets of
 // pods on all nodes.
 func TestVictimsAreTheCheapest(t *testing.T) {
-	metrics.Register() // the queue counts with them
 	cases, several := 0, 0
 	for seed := uint64(0); cases < 1000; seed++ {
 		c := newCase(seed)

@@ -60,10 +60,13 @@ type verdict struct {
 // node's GPUs, even if they are free.
 func (p *Plugin) verdictOn(asked *asking, info fwk.NodeInfo) (verdict, error) {
 	generation := info.GetGeneration()
-	if known, ok := asked.memo.get(generation); ok {
+	if known, ok := asked.memo.get(generation); ok && !asked.group {
 		return known, nil
 	}
 	v := p.viewOf(info)
+	if asked.group {
+		v = p.newView(info)
+	}
 	pod, err := p.here(asked, v)
 	if err != nil {
 		return verdict{}, err
@@ -76,7 +79,9 @@ func (p *Plugin) verdictOn(asked *asking, info fwk.NodeInfo) (verdict, error) {
 	if decided.fits && p.policy != Fragmentation {
 		decided.valued, decided.value = true, free
 	}
-	asked.memo.put(generation, decided)
+	if !asked.group {
+		asked.memo.put(generation, decided)
+	}
 	return decided, nil
 }
 
@@ -85,6 +90,10 @@ func (p *Plugin) valueOn(asked *asking, info fwk.NodeInfo) (float64, error) {
 	known, err := p.verdictOn(asked, info)
 	if err != nil || known.valued || !known.fits {
 		return known.value, err
+	}
+	if asked.group {
+		known.value, _ = asked.outlook.cost(asked.outlook.open(p.newView(info), info), asked.kind)
+		return max(known.value, 0), nil
 	}
 	known.value, _ = asked.outlook.cost(asked.outlook.account(p.viewOf(info), info), asked.kind)
 	known.value, known.valued = max(known.value, 0), true

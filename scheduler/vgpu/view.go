@@ -3,6 +3,8 @@
 package vgpu
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -30,13 +32,34 @@ func (p *Plugin) viewOf(info fwk.NodeInfo) *view {
 }
 
 func (p *Plugin) newView(info fwk.NodeInfo) *view {
-	var pods []*corev1.Pod
-	for _, known := range info.GetPods() {
-		pods = append(pods, known.GetPod())
-	}
+	return p.viewWith(info, podsOn(info))
+}
+
+// viewWith returns the view of a node with these pods.
+func (p *Plugin) viewWith(info fwk.NodeInfo, pods []*corev1.Pod) *view {
 	reader := nodegpus.Reader{Config: p.config, Request: p.requestOf, Assignment: p.assignmentOf}
 	use, err := reader.Use(info.Node(), pods)
 	return &view{use, info.GetGeneration(), err}
+}
+
+func podsOn(info fwk.NodeInfo) (pods []*corev1.Pod) {
+	for _, known := range info.GetPods() {
+		pods = append(pods, known.GetPod())
+	}
+	return pods
+}
+
+// viewFor returns the view in which a pod's GPUs are chosen: without the pod itself, which the snapshot
+// of a group has already, and with the members of its group that were reserved before.
+func (p *Plugin) viewFor(asked *asking, info fwk.NodeInfo) *view {
+	before := p.unseen.on(info.Node().Name)
+	if !asked.group && len(before) == 0 {
+		return p.viewOf(info)
+	}
+	pods := slices.DeleteFunc(podsOn(info), func(pod *corev1.Pod) bool {
+		return string(pod.UID) == asked.UID || slices.ContainsFunc(before, func(b *corev1.Pod) bool { return b.UID == pod.UID })
+	})
+	return p.viewWith(info, append(pods, slices.DeleteFunc(before, func(b *corev1.Pod) bool { return string(b.UID) == asked.UID })...))
 }
 
 // assignmentOf returns the assignment of a pod that has one, or that this scheduler is binding.

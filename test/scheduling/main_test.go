@@ -75,8 +75,10 @@ func up(ctx context.Context) error {
 	}
 	options := testbed.Options{
 		Name: *name, Source: source, GPUs: gpus, GPUMemory: gpuMiB * mib,
-		Log:     func(format string, args ...any) { fmt.Printf("scheduling: "+format+"\n", args...) },
-		Install: func(ctx context.Context, bed *testbed.Bed) error { return install(ctx, bed, source, helm) },
+		// The chart lets the scheduler schedule groups of pods where the cluster serves them.
+		APIServer: []string{"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true"},
+		Log:       func(format string, args ...any) { fmt.Printf("scheduling: "+format+"\n", args...) },
+		Install:   func(ctx context.Context, bed *testbed.Bed) error { return install(ctx, bed, source, helm) },
 	}
 	beds, err = testbed.UpNodes(ctx, options)
 	return err

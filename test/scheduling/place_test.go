@@ -12,8 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
@@ -262,4 +264,68 @@ func TestForeignPodsCountWhereTheyAre(t *testing.T) {
 	}
 	checkNoRefusals(t)
 	remove(t, "foreign-2", "foreign-3", "large-0", "large-1", "large-2")
+}
+
+// TestGroupsStartTogether creates a group of pods that each take more than half a GPU, one more than
+// there are GPUs. While all must start together, none may be bound. When one fewer suffices, all GPUs
+// must get one of them.
+func TestGroupsStartTogether(t *testing.T) {
+	groups := beds[0].Client.SchedulingV1beta1().PodGroups(metav1.NamespaceDefault)
+	group, err := groups.Create(t.Context(), &schedulingv1beta1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Name: "gang"},
+		Spec: schedulingv1beta1.PodGroupSpec{SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{
+			Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: 2*gpus + 1},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range 2*gpus + 1 {
+		pod := podOf(fmt.Sprintf("gang-%d", i), 9<<10)
+		pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &group.Name}
+		create(t, pod)
+		names = append(names, pod.Name)
+	}
+	for _, name := range names {
+		pod, err := beds[0].WaitPod(t.Context(), name, "told that it waits", patience, func(pod *corev1.Pod) bool {
+			return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodScheduled && (strings.Contains(c.Message, "minCount") || strings.Contains(c.Message, "no GPU of the node has room"))
+			})
+		})
+		if err != nil || pod.Spec.NodeName != "" {
+			t.Errorf("%s is on node %q: %v", name, pod.Spec.NodeName, err)
+		}
+	}
+	fewer := fmt.Appendf(nil, `{"spec":{"schedulingPolicy":{"gang":{"minCount":%d}}}}`, 2*gpus)
+	if _, err := groups.Patch(t.Context(), group.Name, types.MergePatchType, fewer, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	bound := func() (all []string) {
+		list, err := beds[0].Client.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			if pod := &list.Items[i]; slices.Contains(names, pod.Name) && pod.Spec.NodeName != "" {
+				all = append(all, pod.Name)
+			}
+		}
+		return all
+	}
+	eventually.Holds(t, patience, "as many members as GPUs are bound", func() bool { return len(bound()) == 2*gpus })
+	at := map[string]bool{}
+	for _, name := range bound() {
+		holds(t, name, 9<<10)
+		node, uuid := running(t, name)
+		at[node+"/"+uuid] = true
+	}
+	if len(at) != 2*gpus {
+		t.Errorf("the members are on %v", at)
+	}
+	checkNoRefusals(t)
+	remove(t, names...)
+	if err := groups.Delete(t.Context(), group.Name, metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
 }

@@ -48,6 +48,8 @@ type Options struct {
 	// ContainerdLine and KubeletLine choose other versions than the newest, such as "1.7" and
 	// "1.34".
 	ContainerdLine, KubeletLine string
+	// APIServer are additional flags of the API server.
+	APIServer []string
 	// Setup are commands that run on the node before its components.
 	Setup [][]string
 	// Install replaces the installation by the manifest.
