@@ -241,3 +241,75 @@ func TestLoneContainersDisturbNobody(t *testing.T) {
 		t.Errorf("it was told of %v, want %v", charged-before, 10*besideTick)
 	}
 }
+
+// A claim of the future earns nothing, and the container loses nothing.
+func TestWhatAContainerHasEarned(t *testing.T) {
+	for ago, want := range map[time.Duration]time.Duration{
+		-time.Hour: 5, -1: 5, 0: 5, 1: 6, time.Second: time.Second + 5, 10 * time.Second: 10*time.Second + 5, time.Hour: 10*time.Second + 5,
+	} {
+		a := account{guarantee: limits.NoComputeLimit, last: limits.Allowance{Balance: 5, Filled: time.Hour}}
+		if got := a.balance(time.Hour + ago); got != want {
+			t.Errorf("%v after its claim, its balance is %v, want %v", ago, got, want)
+		}
+	}
+}
+
+// All idle time is lent, and no more.
+func TestLeasesAndGuaranteesAddUpToTheGPU(t *testing.T) {
+	for _, guarantees := range [][]uint32{{10_000, 10_000}, {1, 1}, {100_000, 300_000}, {200_000, 300_000, 500_000}, {1_000_000}} {
+		var accounts []*account
+		for _, g := range guarantees {
+			accounts = append(accounts, &account{guarantee: g, maximum: limits.NoComputeLimit, busy: true, hungry: true})
+		}
+		lend(accounts)
+		var sum uint32
+		for _, a := range accounts {
+			sum += a.rate()
+		}
+		if sum != limits.NoComputeLimit {
+			t.Errorf("with guarantees of %d ppm, the containers may use %d ppm in total", guarantees, sum)
+		}
+	}
+}
+
+func TestHowSoonAGPUIsCheckedAgain(t *testing.T) {
+	capped := func(busy bool) *account { return &account{guarantee: 300_000, maximum: 300_000, busy: busy} }
+	shares := func(busy bool) *account { return &account{guarantee: 300_000, maximum: 600_000, busy: busy} }
+	for _, test := range []struct {
+		name     string
+		accounts []*account
+		want     time.Duration
+	}{
+		{"nobody lends or works", []*account{capped(false), capped(false)}, 200 * ms},
+		{"somebody lends, nobody works", []*account{capped(false), shares(false), capped(false)}, 50 * ms},
+		{"somebody works, nobody lends", []*account{capped(false), capped(true), capped(false)}, 20 * ms},
+		{"one works, another lends", []*account{capped(true), shares(false)}, 20 * ms},
+		{"one that lends works", []*account{capped(true), shares(true), shares(false)}, 4 * ms},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := nextLook(test.accounts); got != test.want {
+				t.Errorf("the next look is in %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// The containers are searched again as soon as limits have changed, and not at every check.
+func TestNewLimitsAreReadAtOnce(t *testing.T) {
+	c := newContainer(t, 300_000)
+	l, _ := newLender(t, c)
+	searches, dirs := 0, l.Dirs
+	l.Dirs = func() []string { searches++; return dirs() }
+	now := time.Hour
+	work(l, &now, 10, c)
+	if searches != 1 {
+		t.Errorf("searched %d times while nothing changed", searches)
+	}
+	if err := limits.Update(c.dir, []limits.Device{{UUID: gpu, MemoryBytes: 1, ComputePPM: 500_000, MaximumPPM: 1_000_000}}); err != nil {
+		t.Fatal(err)
+	}
+	work(l, &now, 2, c)
+	if searches != 2 || l.gpus[gpu][0].guarantee != 500_000 {
+		t.Errorf("searched %d times after the limits changed, and the guarantee is %d ppm", searches, l.gpus[gpu][0].guarantee)
+	}
+}
