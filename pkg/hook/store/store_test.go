@@ -6,15 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -287,6 +290,7 @@ func TestBadFilesArePutAside(t *testing.T) {
 		"empty":     "",
 		"truncated": good,
 		"forged":    `{"version":1,"sha256":"00","allocation":{"podUID":"u","container":"main","kind":"app","devices":[]}}`,
+		"a list":    fmt.Sprintf(`{"version":1,"sha256":%q,"allocation":[]}`, checksum([]byte("[]"))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "containers")
@@ -348,5 +352,124 @@ func TestEachGPUHasItsOwnContext(t *testing.T) {
 			}
 		}
 		store.ContextBytes = func(uuid string) uint64 { return sizes[uuid] }
+	}
+}
+
+// A name may have 255 bytes, as the file system allows no more.
+func TestNamesMayBeAsLongAsADirectorys(t *testing.T) {
+	store := newStore(t)
+	for length, valid := range map[int]bool{255: true, 256: false} {
+		name := strings.Repeat("x", length)
+		_, pod := store.Dir(name, "main")
+		_, container := store.Dir("u", name)
+		for what, err := range map[string]error{"pod": pod, "container": container, "reserved pod": store.Reserve(name, nil)} {
+			if (err == nil) != valid {
+				t.Errorf("%s with a name of %d bytes: %v", what, length, err)
+			}
+		}
+	}
+}
+
+// Containers map their pages and read the list of libraries. Nobody but root reads assignments, whatever
+// the umask is.
+func TestWhoMayReadTheFiles(t *testing.T) {
+	for _, umask := range []int{0, 0o077} {
+		before := syscall.Umask(umask)
+		t.Cleanup(func() { syscall.Umask(before) })
+		store := newStore(t)
+		if err := errors.Join(store.Save(known(), nil, []string{"/lib/a.so"}), store.Reserve("u", nil)); err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]fs.FileMode{
+			".":                          0o755 &^ fs.FileMode(umask),
+			"u":                          0o755 &^ fs.FileMode(umask),
+			"u/main":                     0o755 &^ fs.FileMode(umask),
+			"u/" + reservationFile:       0o600,
+			"u/main/" + assignmentFile:   0o600,
+			"u/main/" + paths.Preload:    0o644,
+			"u/main/" + limits.UsageFile: 0o666,
+		} {
+			info, err := os.Stat(filepath.Join(store.dir, path))
+			if err != nil {
+				t.Error(err)
+			} else if info.Mode().Perm() != want {
+				t.Errorf("with umask %#o, %s has mode %#o, want %#o", umask, path, info.Mode().Perm(), want)
+			}
+		}
+	}
+}
+
+func TestAssignmentOfOneContainer(t *testing.T) {
+	store := newStore(t)
+	if err := store.Save(known(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := store.Assignment("u", "main"); err != nil || !cmp.Equal(known(), a) {
+		t.Errorf("read as %+v: %v", a, err)
+	}
+	if a, err := store.Assignment("u", "side"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a container without a file has %+v: %v", a, err)
+	}
+	// This name leads to the same file.
+	if a, err := store.Assignment("x/../u", "main"); err == nil {
+		t.Errorf("a pod with a path for a name has %+v", a)
+	}
+}
+
+func TestAFileThatStaysIsAnErrorWithBothReasons(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "missing")
+	err := newStore(t).putAside(path, errAssignmentForeign)
+	if !errors.Is(err, errAssignmentForeign) || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Clients of the Multi-Process Service need the number of multiprocessors; other containers do not.
+func TestPagesHaveTheLimitsOfEachGPU(t *testing.T) {
+	given := placement.Allocation{Devices: []placement.Device{
+		{UUID: gpuA, MemoryBytes: 1 << 30, ComputePPM: 300_000, MaximumPPM: 500_000},
+		{UUID: gpuA, MemoryBytes: 2 << 30, MPS: true},
+		{UUID: gpuB, MemoryBytes: 3 << 30, MPS: true},
+	}}
+	want := []limits.Device{
+		{UUID: gpuA, MemoryBytes: 1 << 30, ComputePPM: 300_000, MaximumPPM: 500_000},
+		{UUID: gpuA, MemoryBytes: 2 << 30, ComputePPM: limits.NoComputeLimit, MPS: true, Multiprocessors: 108},
+		{UUID: gpuB, MemoryBytes: 3 << 30, ComputePPM: limits.NoComputeLimit, MPS: true},
+	}
+	gpus := []gpu.GPU{{UUID: "GPU-x", Multiprocessors: 16}, {UUID: gpuA, Multiprocessors: 108}}
+	if diff := cmp.Diff(want, newStore(t).PageDevices(given, gpus)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A pod whose usage page alone is left is a pod, too, and goes completely.
+func TestPodsWithUsagePagesElsewhere(t *testing.T) {
+	store := newStore(t)
+	dir := filepath.Join(t.TempDir(), "usage")
+	store.MountUsage(dir)
+	for _, left := range []string{filepath.Join(dir, "a", "main"), filepath.Join(dir, "b", "main"), filepath.Join(store.dir, "b")} {
+		if err := os.MkdirAll(left, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if uids, err := store.Pods(); err != nil || !slices.Equal(uids, []string{"a", "b"}) || !store.HasFiles("a") {
+		t.Errorf("Pods() = %v, %v", uids, err)
+	}
+	if err := store.Remove("b"); err != nil || store.HasFiles("b") || !store.HasFiles("a") {
+		t.Errorf("pod b and no other was to be removed: %v", err)
+	}
+}
+
+func TestUsagePagesThatCannotBeMountedOrUnmounted(t *testing.T) {
+	store := newStore(t)
+	file := filepath.Join(t.TempDir(), "file")
+	block(t, file, true)
+	store.MountUsage(file)
+	for name, err := range map[string]error{
+		"Save": store.Save(known(), nil, nil), "SaveWhole": store.SaveWhole(known()), "Remove": store.Remove("u"),
+	} {
+		if !errors.Is(err, syscall.ENOTDIR) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
