@@ -65,7 +65,6 @@ func checkRefusal(t *testing.T, err error, want Reason) {
 }
 
 func TestInjectionMethod(t *testing.T) {
-	const kind = "nvidia.com/gpu"
 	a, b := gpu.GPU{UUID: "GPU-a", Minor: 4}, gpu.GPU{UUID: "GPU-b", Minor: 7}
 	all := []string{kind + "=GPU-a", kind + "=GPU-b"}
 	tests := []struct {
