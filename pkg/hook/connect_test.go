@@ -3,11 +3,14 @@
 package hook
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -73,4 +76,29 @@ func TestAPluginThatCannotBeSetUpKeepsNoConnection(t *testing.T) {
 	}
 	defer conn.Close()
 	wantClosed(t, conn)
+}
+
+// The stub's informational messages are of no interest to an administrator, and its warnings are.
+func TestTheStubsMessagesGoToTheLog(t *testing.T) {
+	for level, want := range map[slog.Level]string{
+		slog.LevelDebug: "DEBUG msg=debug-1 DEBUG msg=info-2 WARN msg=warn-3 ERROR msg=error-4",
+		slog.LevelInfo:  "WARN msg=warn-3 ERROR msg=error-4",
+		slog.LevelError: "ERROR msg=error-4",
+	} {
+		var log bytes.Buffer
+		var none context.Context // as the stub may pass
+		l := stubLog{slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level}))}
+		l.Debugf(t.Context(), "debug-%d", 1)
+		l.Infof(none, "info-%d", 2)
+		l.Warnf(t.Context(), "warn-%d", 3)
+		l.Errorf(none, "error-%d", 4)
+		var got []string
+		for line := range strings.Lines(log.String()) {
+			_, message, _ := strings.Cut(strings.TrimSpace(line), " level=")
+			got = append(got, message)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("at %v the log is %q, want %q", level, got, want)
+		}
+	}
 }

@@ -4,6 +4,7 @@ package hook
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"os"
 	"path/filepath"
@@ -200,6 +201,40 @@ func TestDeviceNodes(t *testing.T) {
 	for name, path := range map[string]string{"nothing": filepath.Join(t.TempDir(), "missing"), "a directory": t.TempDir()} {
 		if device, err := deviceNode(path); err == nil {
 			t.Errorf("%s is the device %v", name, device)
+		}
+		told, err := convert(adjust.Container{Name: "main"}, adjust.Adjustment{DeviceNodes: []string{"/dev/null", path}})
+		var refusal *adjust.RefusalError
+		if !errors.As(err, &refusal) || refusal.Reason != adjust.ReasonInjection || told != nil {
+			t.Errorf("%s is injected by %v: %v", name, told, err)
+		}
+	}
+}
+
+// Each container that asks for a part of a GPU is told of once, and no other.
+func TestOutcomesAreTold(t *testing.T) {
+	n := newNode(t)
+	type outcome struct {
+		pod, container string
+		refused        bool
+	}
+	var told []outcome
+	n.hook.opts.Outcome = func(podUID, container string, refused bool) {
+		told = append(told, outcome{podUID, container, refused})
+	}
+	n.pod("granted", "main=1024")
+	n.pod("huge", "main=99999999")
+	n.pod("none", "main")
+	for uid, wantsError := range map[string]bool{"granted": false, "huge": true, "none": false} {
+		told = nil
+		var want []outcome
+		if uid != "none" {
+			want = []outcome{{uid, "main", wantsError}}
+		}
+		if _, err := n.create(uid); (err != nil) != wantsError {
+			t.Errorf("%s: %v", uid, err)
+		}
+		if !slices.Equal(told, want) {
+			t.Errorf("told were %v, want %v", told, want)
 		}
 	}
 }

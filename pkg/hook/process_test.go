@@ -50,10 +50,20 @@ func TestFirstProcess(t *testing.T) {
 	if !p.ended(proc) {
 		t.Error("it is not seen to have gone")
 	}
-	for _, unknown := range []firstProcess{findProcess(proc, 7), findProcess(proc, 0)} {
-		if unknown.ended(proc) {
-			t.Error("what is not known is taken for ended")
+	unknown := []firstProcess{findProcess(proc, 7), findProcess(proc, 0)}
+	for range 2 {
+		for _, p := range unknown {
+			if p.ended(proc) {
+				t.Errorf("%+v, which is not known, is taken for ended", p)
+			}
 		}
+		born(t, proc, 7, "300")
+	}
+	if err := os.WriteFile(filepath.Join(proc, "7", "stat"), []byte("7 (a) S 1 2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if p.ended(proc) || findProcess(proc, 7) != (firstProcess{}) {
+		t.Error("a process is known by a stat without its start")
 	}
 	if self := findProcess("/proc", os.Getpid()); self.start == "" || self.ended("/proc") {
 		t.Errorf("this process is %+v", self)
@@ -106,13 +116,21 @@ func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	n.pod("u", "main=1024")
 	mustCreate(t, n, "u")
 	n.deletePod("u")
+	changes := 0
+	n.hook.opts.LiveChanged = func() { changes++ }
 	bury := func(after time.Duration) { n.hook.bury(time.Now().Add(after)) }
 	bury(unstarted - time.Minute)
+	if changes != 0 {
+		t.Errorf("%d changes were told of none", changes)
+	}
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("u", "main"); !ok {
 		t.Error("it was freed while it may yet start")
 	}
 	bury(unstarted + time.Minute)
+	if changes != 1 {
+		t.Errorf("%d changes were told of 1", changes)
+	}
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("u", "main"); ok {
 		t.Error("it holds its GPU for ever")

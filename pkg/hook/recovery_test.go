@@ -191,11 +191,17 @@ func TestEndedContainersWithoutLimitsAreNotCounted(t *testing.T) {
 	if got := n.hook.Unadjusted(); got != 1 {
 		t.Errorf("%d are counted, want the one that runs", got)
 	}
+	if !n.hook.Unlimited("unseen") || n.hook.Unlimited("gone") {
+		t.Error("the one that runs, and no other, was to be known as one without limits")
+	}
 	_ = command.Process.Kill()
 	_ = command.Wait()
 	n.hook.Sweep()
 	if got := n.hook.Unadjusted(); got != 0 {
 		t.Errorf("%d are counted, want none", got)
+	}
+	if n.hook.Unlimited("unseen") {
+		t.Error("it is known as one without limits after its end")
 	}
 }
 
