@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodegpus
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// These are the resources that the tests request.
+const (
+	memory        = "nri-vgpu.io/vgpu-memory"
+	volcanoMemory = "volcano.sh/vgpu-memory"
+)
+
+// container returns a container with limits such as "nri-vgpu.io/vgpu-memory=1000".
+func container(name string, limits ...string) corev1.Container {
+	list := corev1.ResourceList{}
+	for _, limit := range limits {
+		word, units, _ := strings.Cut(limit, "=")
+		list[corev1.ResourceName(word)] = resource.MustParse(units)
+	}
+	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Limits: list}}
+}
+
+// pod returns a pod of the node "here" that was created at a second.
+func pod(uid string, second int64, containers ...corev1.Container) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: uid, UID: types.UID(uid), CreationTimestamp: metav1.NewTime(time.Unix(second, 0))},
+		Spec:       corev1.PodSpec{NodeName: "here", Containers: containers},
+	}
+}
+
+// asking returns a pod with a container that requests MiB of one GPU.
+func asking(uid string, second int64, mib string) *corev1.Pod {
+	return pod(uid, second, container("main", memory+"="+mib))
+}
+
+func with(p *corev1.Pod, annotations ...string) *corev1.Pod {
+	p.Annotations = map[string]string{}
+	for _, annotation := range annotations {
+		key, value, _ := strings.Cut(annotation, "=")
+		p.Annotations[key] = value
+	}
+	return p
+}
+
+// assigned assigns a GPU to the container "main".
+func assigned(p *corev1.Pod, uuid string) *corev1.Pod {
+	return with(p, assign.Annotation+`={"main":["`+uuid+`"]}`)
+}
+
+// byVolcano assigns a GPU as Volcano's scheduler does.
+func byVolcano(p *corev1.Pod, entry string) *corev1.Pod {
+	return with(p, volcano.Node+"=here", volcano.IDs+"="+entry, volcano.BindTime+"=1")
+}
+
+// node returns a Node that lists its GPUs.
+func node(gpus ...gpu.GPU) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "here", Annotations: map[string]string{assign.GPUsAnnotation: assign.FormatGPUs(gpus)}}}
+}
+
+var (
+	gpu0 = gpu.GPU{UUID: "GPU-0", Index: 0, Name: "NVIDIA H200", MemoryBytes: 16 * request.GiB, Healthy: true}
+	gpu1 = gpu.GPU{UUID: "GPU-1", Index: 1, Name: "NVIDIA H200", MemoryBytes: 16 * request.GiB, Healthy: true}
+)
+
+// held returns the GPUs of each pod with allocations.
+func held(u Use) map[string][]string {
+	all := map[string][]string{}
+	for _, a := range u.Ledger.Allocations() {
+		for _, d := range a.Devices {
+			all[a.PodUID] = append(all[a.PodUID], d.UUID)
+		}
+	}
+	return all
+}
+
+func TestWhatPodsHold(t *testing.T) {
+	one, two := node(gpu0), node(gpu0, gpu1)
+	tests := []struct {
+		name string
+		node *corev1.Node
+		pods []*corev1.Pod
+		want map[string][]string
+	}{
+		{"nothing", two, nil, map[string][]string{}},
+		{"a pod that asks for nothing, and one that does", one, []*corev1.Pod{pod("a", 1, container("main")), asking("b", 2, "1000")},
+			map[string][]string{"b": {"GPU-0"}}},
+		{"the second container asks", one, []*corev1.Pod{pod("a", 1, container("idle"), container("main", memory+"=1000"))},
+			map[string][]string{"a": {"GPU-0"}}},
+		{"two containers", one, []*corev1.Pod{pod("a", 1, container("x", memory+"=1000"), container("y", memory+"=1000"))},
+			map[string][]string{"a": {"GPU-0", "GPU-0"}}},
+		{"an assigned pod", two, []*corev1.Pod{assigned(asking("a", 1, "1000"), "GPU-1")}, map[string][]string{"a": {"GPU-1"}}},
+		{"the oldest comes first", one, []*corev1.Pod{asking("a", 3, "9000"), asking("b", 1, "9000"), asking("c", 2, "9000")},
+			map[string][]string{"b": {"GPU-0"}}},
+		{"of the same age", one, []*corev1.Pod{asking("b", 1, "9000"), asking("a", 1, "9000")}, map[string][]string{"a": {"GPU-0"}}},
+		{"an assigned pod comes before older ones", one, []*corev1.Pod{asking("a", 1, "9000"), assigned(asking("b", 2, "9000"), "GPU-0")},
+			map[string][]string{"b": {"GPU-0"}}},
+		{"a pod without room holds nothing", one, []*corev1.Pod{asking("a", 1, "9000"), asking("b", 2, "9000"), asking("c", 3, "1000")},
+			map[string][]string{"a": {"GPU-0"}, "c": {"GPU-0"}}},
+		{"an assignment that is not obeyed", two, []*corev1.Pod{assigned(asking("a", 1, "1000"), "GPU-9"), asking("b", 2, "1000")},
+			map[string][]string{"b": {"GPU-0"}}},
+		{"a request that is invalid", one, []*corev1.Pod{pod("a", 1, container("main", memory+"=1000", volcanoMemory+"=1000")), asking("b", 2, "1000")},
+			map[string][]string{"b": {"GPU-0"}}},
+		{"an assignment by Volcano's scheduler", two, []*corev1.Pod{byVolcano(pod("a", 1, container("main", volcanoMemory+"=1000")), "GPU-1,NVIDIA,1000,0:")},
+			map[string][]string{"a": {"GPU-1"}}},
+		{"an assignment by Volcano's scheduler that is not obeyed", two,
+			[]*corev1.Pod{byVolcano(pod("a", 1, container("main", volcanoMemory+"=1000")), "GPU-9,NVIDIA,1000,0:"), asking("b", 2, "1000")},
+			map[string][]string{"b": {"GPU-0"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			before := slices.Clone(tt.pods)
+			use, err := NewReader(config.Default()).Use(tt.node, tt.pods)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, held(use)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if !slices.Equal(before, tt.pods) {
+				t.Error("the caller's list of pods has another order")
+			}
+		})
+	}
+}
+
+// A pod keeps its unhealthy GPU, and no other pod gets it.
+func TestUnhealthyGPUsAreHeldAndNotGiven(t *testing.T) {
+	sick := gpu0
+	sick.Healthy = false
+	reader := NewReader(config.Default())
+	use, err := reader.Use(node(sick), []*corev1.Pod{asking("a", 1, "1000")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string][]string{"a": {"GPU-0"}}, held(use)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]gpu.GPU{sick}, use.GPUs); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	other, _, err := reader.Request(asking("b", 2, "1000"))
+	if err != nil || use.Ledger.Fits(other) {
+		t.Errorf("the next pod gets the unhealthy GPU: %v", err)
+	}
+}
+
+func TestNodesWithoutAListOfGPUs(t *testing.T) {
+	use, err := NewReader(config.Default()).Use(&corev1.Node{}, nil)
+	if !errors.Is(err, ErrNotListed) {
+		t.Errorf("without an annotation: %+v, %v", use, err)
+	}
+	broken := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{assign.GPUsAnnotation: "none"}}}
+	if use, err := NewReader(config.Default()).Use(broken, nil); err == nil || errors.Is(err, ErrNotListed) {
+		t.Errorf("with a damaged annotation: %+v, %v", use, err)
+	}
+}
+
+func TestRequestsOfPods(t *testing.T) {
+	tests := []struct {
+		name  string
+		pod   *corev1.Pod
+		asks  bool
+		fails bool
+	}{
+		{"asks", asking("a", 1, "1000"), true, false},
+		{"asks for nothing", pod("a", 1, container("main")), false, false},
+		{"is invalid", pod("a", 1, container("main", memory+"=1000", volcanoMemory+"=1000")), false, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, asks, err := NewReader(config.Default()).Request(tt.pod)
+			if asks != tt.asks || (err != nil) != tt.fails {
+				t.Errorf("it asks for GPUs: %t, %v", asks, err)
+			}
+		})
+	}
+}
+
+// A scheduler that remembers requests may know what a pod asks for and that it cannot get it.
+func TestRequestsWithAnErrorHoldNothing(t *testing.T) {
+	reader := NewReader(config.Default())
+	read := reader.Request
+	reader.Request = func(pod *corev1.Pod) (request.Pod, bool, error) {
+		asked, asks, err := read(pod)
+		return asked, asks, errors.Join(err, errors.New("refused"))
+	}
+	use, err := reader.Use(node(gpu0), []*corev1.Pod{asking("a", 1, "1000")})
+	if err != nil || len(use.Ledger.Holders()) != 0 {
+		t.Errorf("pods hold %v: %v", held(use), err)
+	}
+}
