@@ -4,9 +4,11 @@ package announce
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
@@ -38,6 +42,7 @@ type world struct {
 	ledger *placement.Ledger
 	synced bool
 	order  []string // of the pods that Reserve was called for
+	broken error    // of Reserve
 	log    bytes.Buffer
 }
 
@@ -71,6 +76,9 @@ func (w *world) HasSynced() bool { return w.synced }
 
 func (w *world) Reserve(pod *corev1.Pod) error {
 	w.order = append(w.order, pod.Name)
+	if w.broken != nil {
+		return w.broken
+	}
 	asked, err := request.Read(pod, w.cfg)
 	if err != nil {
 		return err
@@ -209,6 +217,50 @@ func TestFailuresAreLoggedOnceAndRetried(t *testing.T) {
 	}
 }
 
+// Without room a pod is refused, which its events say. Any other reason is logged here alone.
+func TestGPUsThatCannotBeReservedAreAFailure(t *testing.T) {
+	assigned := pod("assigned", 0, 1024)
+	assigned.Annotations = map[string]string{assign.Annotation: `{"c0":["GPU-0"]}`}
+	for _, p := range []*corev1.Pod{pod("foreign", 0, 1024), assigned} {
+		w := newWorld(t, p)
+		w.broken = errors.New("the disk is full")
+		a := w.announcer()
+		a.round(t.Context())
+		if len(w.patches()) > 0 || !strings.Contains(w.log.String(), "pod="+p.Name+" error=\"the disk is full\"") {
+			t.Errorf("pod %s: patches %v, logged: %s", p.Name, w.patches(), w.log.String())
+		}
+	}
+}
+
+// silent is an API server that never answers.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// If the API server does not answer, the other pods' turn comes after five seconds.
+func TestARequestEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foreign := pod("foreign", 0, 1024)
+		w := newWorld(t, foreign)
+		a := w.announcer()
+		client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://api", Transport: silent{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Client = client
+		begin := time.Now()
+		if err := a.announce(t.Context(), foreign); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("announce() = %v", err)
+		}
+		if took := time.Since(begin); took != 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
 func TestAPodThatIsGoneIsNoFailure(t *testing.T) {
 	for _, answer := range []error{
 		apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "foreign"),
@@ -232,8 +284,8 @@ func TestRun(t *testing.T) {
 		announced bool
 	}{
 		"at a poke":                     {config.ScheduleByPlugin, true, true, time.Second, true},
-		"without a poke, not yet":       {config.ScheduleByPlugin, true, false, interval - time.Second, false},
-		"without a poke":                {config.ScheduleByPlugin, true, false, interval + time.Second, true},
+		"without a poke, not yet":       {config.ScheduleByPlugin, true, false, 5*time.Second - 1, false},
+		"without a poke":                {config.ScheduleByPlugin, true, false, 5 * time.Second, true},
 		"before the pods are known":     {config.ScheduleByPlugin, false, true, 3 * interval, false},
 		"in another mode of scheduling": {config.ScheduleBySums, true, true, 3 * interval, false},
 	} {
