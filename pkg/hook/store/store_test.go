@@ -305,6 +305,9 @@ func TestBadFilesArePutAside(t *testing.T) {
 			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}
+			if a, err := store.Assignment("u", "main"); !errors.Is(err, errAssignmentCorrupt) {
+				t.Errorf("read as %+v: %v", a, err)
+			}
 			allocations, errs := store.Load()
 			if len(allocations) != 0 || len(errs) != 1 || !strings.Contains(errs[0].Error(), path) {
 				t.Errorf("got %v, %v", allocations, errs)
