@@ -153,6 +153,19 @@ static void test_bucket_bounds_leases(void)
 	CHECK_EQUAL(vg_bucket_fill(&device, start + 200 * ms, 0, vg_bucket_idle_cap, all), -480 * (int64_t)ms);
 }
 
+// A lease that ended before the last refill, or at that time, adds nothing.
+static void test_bucket_ignores_ended_leases(void)
+{
+	const uint64_t ends[] = {start, start - 1, start - ms, 1, 0};
+
+	for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+		struct vg_container_device device = {.bucket_ns = (uint64_t)(-500 * (int64_t)ms), .bucket_filled_ns = start};
+
+		CHECK_EQUAL(vg_bucket_fill(&device, start + 200 * ms, 0, vg_bucket_idle_cap,
+					   (struct vg_lease){VG_PPM, ends[i]}), -500 * (int64_t)ms);
+	}
+}
+
 // A read returns the balance after a refill, and does not change the bucket.
 static void test_peek(void)
 {
@@ -283,6 +296,7 @@ int main(void)
 	test_bucket_of_a_forger();
 	test_bucket_uses_leases();
 	test_bucket_bounds_leases();
+	test_bucket_ignores_ended_leases();
 	test_peek();
 	test_bucket_refills_in_steps();
 	test_bucket_refilled_later();
