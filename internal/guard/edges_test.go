@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
@@ -106,6 +107,38 @@ func TestAConfiguredGuardHasAStatus(t *testing.T) {
 	if _, loaded, err := guardfile.Loaded(s.RunDir); loaded || err != nil {
 		t.Errorf("after its end the guard is loaded: %t, %v", loaded, err)
 	}
+}
+
+// Whoever removes the status, as a new /run does, has it back in two seconds.
+func TestARemovedStatusComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, s := local(t)
+		if _, err := g.Configure(t.Context(), "", "containerd", "v2.4.2"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go g.keepStatus(ctx)
+		loaded := func() bool {
+			synctest.Wait()
+			_, loaded, _ := guardfile.Loaded(s.RunDir)
+			return loaded
+		}
+		if !loaded() {
+			t.Fatal("the guard has no status")
+		}
+		if err := os.RemoveAll(s.RunDir); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2*time.Second - 1)
+		if loaded() {
+			t.Error("its status is back early")
+		}
+		time.Sleep(1)
+		if !loaded() {
+			t.Error("its status is not back")
+		}
+	})
 }
 
 func TestEverybodyMayReadTheStatus(t *testing.T) {
