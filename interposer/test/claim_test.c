@@ -14,7 +14,10 @@
 #include "check.h"
 #include "driver/handle.h"
 #include "fixture.h"
+#include "memory/audit.h"
+#include "memory/correction.h"
 #include "memory/release.h"
+#include "pages/held.h"
 #include "pages/reserve.h"
 #include "process.h"
 #include "stand_in.h"
@@ -48,10 +51,29 @@ static CUresult driver_context(CUcontext *current)
 	return driver.answer;
 }
 
+// ---- an agent that measures the process's memory
+
+static struct {
+	enum vg_held_result answer;
+	uint64_t bytes;
+	unsigned questions;
+} agent;
+
 // ---- a process of a container with a limit of 100 MiB
 
 static struct vg_state *state;
 static struct vg_claim claim;
+
+enum vg_held_result vg_held_ask(const char *path, uint32_t slot, struct vg_held *held)
+{
+	CHECK(path == state->agent);
+	CHECK_EQUAL(slot, state->pages.slot);
+	agent.questions++;
+	held->count = 1;
+	memcpy(held->gpus[0].uuid, state->pages.uuids[0], sizeof held->gpus[0].uuid);
+	held->gpus[0].bytes = agent.bytes;
+	return agent.answer;
+}
 
 static struct vg_slot_device *own(void)
 {
@@ -89,6 +111,8 @@ static void begin(void)
 	memset(vg_state_new(), 0, sizeof *state); // the state of a forked child
 	state = test_process(&device, 1);
 	memset(&driver, 0, sizeof driver);
+	memset(&agent, 0, sizeof agent);
+	agent.answer = VG_HELD_NOBODY;
 }
 
 // charge claims and settles memory of this kind.
@@ -139,6 +163,109 @@ static void test_a_claim_is_held_then_charged_then_released(void)
 	CHECK_EQUAL(under_way(), 0);
 	CHECK(!vg_release_begin(state, VG_ARRAY, 5));
 	CHECK_EQUAL(under_way(), 0);
+}
+
+// Memory in pools and graphs has records of its own.
+static void test_which_claims_have_an_entry(void)
+{
+	const struct {
+		uint32_t way;
+		bool filed;
+	} cases[] = {
+		{VG_WAY_NONE, false}, {VG_WAY_ASYNC, false}, {VG_WAY_POOL, false}, {VG_WAY_GRAPH, false},
+		{VG_WAY_CONTEXT, true}, {VG_WAY_ALLOC, true}, {VG_WAY_PITCH, true}, {VG_WAY_MANAGED, true},
+		{VG_WAY_ARRAY, true}, {VG_WAY_MIPMAP, true}, {VG_WAY_VMM, true}, {VG_WAY_IMPORT, true}, {VG_WAY_MODULE, true},
+	};
+
+	begin();
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		CHECK_EQUAL(vg_claim_on(&claim, 0, cases[i].way, mib), CUDA_SUCCESS);
+		CHECK_EQUAL(claim.entry != NULL, cases[i].filed);
+		vg_claim_void(&claim);
+		check_over();
+	}
+}
+
+// A refused claim holds nothing.
+static void test_a_refused_claim_is_over(void)
+{
+	begin();
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 101 * mib), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(!claim.open && !claim.entry);
+	CHECK_EQUAL(vg_claim_at_once(&claim, 0, VG_WAY_ALLOC, 101 * mib), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(!claim.open && !claim.entry);
+	CHECK_EQUAL(own()->pending, 0);
+	CHECK_EQUAL(own()->used, 0);
+	CHECK_EQUAL(under_way(), 0);
+}
+
+// A process that allocates has its memory measured now and then.
+static void test_a_claim_asks_the_agent(void)
+{
+	begin();
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 8 * mib), CUDA_SUCCESS);
+	vg_claim_void(&claim);
+	CHECK_EQUAL(agent.questions, 1);
+	vg_audit_start(state);
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 8 * mib), CUDA_SUCCESS);
+	vg_claim_void(&claim);
+	CHECK_EQUAL(agent.questions, 1);
+}
+
+// Before a claim is refused, the agent may find that the process holds less than it is charged with.
+static void test_a_correction_makes_room(void)
+{
+	begin();
+	charge(VG_MODULE, VG_WAY_MODULE, 1, 0, 60 * mib); // an estimate
+	vg_audit_start(state);
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 50 * mib), CUDA_ERROR_OUT_OF_MEMORY);
+	agent.answer = VG_HELD_ANSWERED;
+	agent.bytes = 10 * mib;
+	vg_audit_start(state);
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 50 * mib), CUDA_SUCCESS);
+	CHECK_EQUAL(own()->used, 10 * mib);
+	CHECK_EQUAL(own()->pending, 50 * mib);
+	CHECK_EQUAL(own()->refusals, 1);
+	vg_claim_void(&claim);
+	check_over();
+}
+
+// A part of a context's estimate may be charged already. A claim takes that part over, and returns
+// it if no context begins.
+static void test_a_context_that_is_charged_in_part(void)
+{
+	struct vg_correction *correction;
+	struct vg_entry copy;
+
+	begin();
+	correction = &state->corrections[0];
+	CHECK(vg_reserve(&state->pages, 0, 30 * mib));
+	correction->again = 30 * mib;
+
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 50 * mib), CUDA_SUCCESS); // no context
+	CHECK_EQUAL(claim.bytes, 50 * mib);
+	vg_claim_void(&claim);
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_CONTEXT, 200 * mib), CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK_EQUAL(claim.again, 0);
+	CHECK_EQUAL(correction->again, 30 * mib);
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_CONTEXT, 50 * mib), CUDA_SUCCESS);
+	CHECK_EQUAL(claim.bytes, 20 * mib);
+	CHECK_EQUAL(own()->pending, 20 * mib);
+	CHECK_EQUAL(correction->again, 0);
+	vg_claim_void(&claim);
+	CHECK_EQUAL(correction->again, 30 * mib);
+	CHECK_EQUAL(own()->used, 30 * mib);
+	check_over();
+
+	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_CONTEXT, 50 * mib), CUDA_SUCCESS);
+	vg_claim_settle(&claim, VG_CONTEXT, 5, 0);
+	check_over();
+	CHECK_EQUAL(claim.again, 0);
+	CHECK_EQUAL(own()->used, 50 * mib);
+	CHECK_EQUAL(own()->context_bytes, 50 * mib);
+	CHECK(vg_table_get(&state->table, VG_CONTEXT, 5, &copy));
+	CHECK_EQUAL(copy.bytes, 50 * mib);
+	CHECK_EQUAL(correction->again, 0);
 }
 
 // A void claim never lowers other claims' holds, however often it is voided.
@@ -435,6 +562,11 @@ int main(void)
 	DRIVER(cuCtxGetCurrent, driver_context);
 	test_refusals(); // first, because later refusals are not logged
 	test_a_claim_is_held_then_charged_then_released();
+	test_which_claims_have_an_entry();
+	test_a_refused_claim_is_over();
+	test_a_claim_asks_the_agent();
+	test_a_correction_makes_room();
+	test_a_context_that_is_charged_in_part();
 	test_a_void_claim();
 	test_a_claim_becomes_what_was_taken();
 	test_a_charge_without_an_entry();
