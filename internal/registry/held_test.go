@@ -158,6 +158,11 @@ func TestWhatAProcessHolds(t *testing.T) {
 	if got := h.answered(h.dial(), heldQuestion(1, 99)[:15]); got != "" {
 		t.Errorf("half a question got %q", got)
 	}
+	eventually.Holds(h.T, patience, "half a question is counted as invalid", func() bool {
+		h.Registry.mu.Lock()
+		defer h.Registry.mu.Unlock()
+		return h.Registry.invalid == 1
+	})
 }
 
 // A hanging driver only costs askers their answers. Registrations and other questions are still

@@ -89,6 +89,20 @@ func TestTroubleWithTheSocketsIsLogged(t *testing.T) {
 	}
 }
 
+func TestARepeatedFailureIsLoggedOnce(t *testing.T) {
+	var log journal
+	s := &Server{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	for i, tt := range []struct {
+		err  string
+		want int // lines of the log
+	}{{"full", 1}, {"full", 1}, {"gone", 2}, {"gone", 2}, {"full", 3}} {
+		s.tell(errors.New(tt.err))
+		if got := log.lines(); got != tt.want {
+			t.Errorf("after failure %d, %q, the log has %d lines, want %d", i, tt.err, got, tt.want)
+		}
+	}
+}
+
 // descriptorsOpen counts the open descriptors of this process.
 func descriptorsOpen(t *testing.T) int {
 	t.Helper()
