@@ -81,7 +81,7 @@ func TestAlerts(t *testing.T) {
 // describes each panel.
 func TestDashboards(t *testing.T) {
 	paths, err := filepath.Glob("grafana/*.json")
-	if err != nil || len(paths) != 3 {
+	if err != nil || len(paths) != 4 {
 		t.Fatalf("%v, %v", paths, err)
 	}
 	uids := map[string]bool{}
