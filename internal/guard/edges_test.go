@@ -130,11 +130,11 @@ func TestARemovedStatusComesBack(t *testing.T) {
 		if err := os.RemoveAll(s.RunDir); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2*time.Second - 1)
+		time.Sleep(2*time.Second - time.Nanosecond)
 		if loaded() {
 			t.Error("its status is back early")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if !loaded() {
 			t.Error("its status is not back")
 		}

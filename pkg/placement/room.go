@@ -131,7 +131,7 @@ func (r Room) Lacks(s request.Share) string {
 		return "it is in use, and the container wants it alone"
 	}
 	var lacks []string
-	if need := s.Memory.On(r.MemoryBytes); need > r.FreeMemoryBytes && !(s.Memory.Common && r.Common) {
+	if need := s.Memory.On(r.MemoryBytes); need > r.FreeMemoryBytes && (!s.Memory.Common || !r.Common) {
 		lacks = append(lacks, fmt.Sprintf("%d of %d MiB are free", r.FreeMemoryBytes/request.MiB, need/request.MiB))
 	}
 	if s.ComputePPM > r.FreeComputePPM {

@@ -99,7 +99,7 @@ func metricsOfLeader(t *testing.T) string {
 func get(t *testing.T, url string) string {
 	t.Helper()
 	config := beds[0].Cluster.RestConfig()
-	config.TLSClientConfig.Insecure, config.TLSClientConfig.CAData, config.TLSClientConfig.CAFile = true, nil, ""
+	config.Insecure, config.CAData, config.CAFile = true, nil, ""
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		t.Fatal(err)

@@ -45,9 +45,9 @@ type goPackage struct {
 }
 
 // list returns the output of go list for the package of a directory in the repository.
-func (s *goSuite) list(name string) (goPackage, error) {
+func (s *goSuite) list(ctx context.Context, name string) (goPackage, error) {
 	var p goPackage
-	out, err := s.command(context.Background(), "list", "-json=Dir,ImportPath,Imports,GoFiles,CgoFiles,TestGoFiles,XTestGoFiles", "./"+name).Output()
+	out, err := s.command(ctx, "list", "-json=Dir,ImportPath,Imports,GoFiles,CgoFiles,TestGoFiles,XTestGoFiles", "./"+name).Output()
 	if err != nil {
 		return p, fmt.Errorf("list package %s: %w", name, withOutput(err))
 	}
@@ -55,7 +55,7 @@ func (s *goSuite) list(name string) (goPackage, error) {
 }
 
 func (s *goSuite) mutants() (all []mutant, err error) {
-	if s.listed, err = s.list(s.name); err != nil {
+	if s.listed, err = s.list(context.Background(), s.name); err != nil {
 		return nil, err
 	}
 	s.texts = map[string]string{}
@@ -79,7 +79,7 @@ func (s *goSuite) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
 	}
-	around, err := s.around()
+	around, err := s.around(ctx)
 	if err != nil {
 		return err
 	}
@@ -95,12 +95,12 @@ func (s *goSuite) prepare(ctx context.Context) error {
 
 // around returns the package of the directory around the mutants' package, if that package imports it.
 // Such a package is a part of the package around it, whose tests run it.
-func (s *goSuite) around() ([]goPackage, error) {
+func (s *goSuite) around(ctx context.Context) ([]goPackage, error) {
 	outer := filepath.Dir(s.name)
 	if sources, err := filepath.Glob(filepath.Join(s.root, outer, "*.go")); err != nil || len(sources) == 0 {
 		return nil, err
 	}
-	p, err := s.list(outer)
+	p, err := s.list(ctx, outer)
 	if err != nil || !slices.Contains(p.Imports, s.listed.ImportPath) {
 		return nil, err
 	}

@@ -133,7 +133,7 @@ func rank(pod *corev1.Pod) int {
 func (a *Announcer) announce(ctx context.Context, pod *corev1.Pod) error {
 	asked, err := request.Read(pod, a.Config)
 	if err != nil {
-		return nil // the refusal of a container reports the error
+		return nil //nolint:nilerr // the refusal of a container reports the error
 	}
 	if pod.DeletionTimestamp == nil {
 		err = a.Places.Reserve(pod)

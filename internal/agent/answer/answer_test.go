@@ -59,14 +59,10 @@ func assigned(ids string) map[string]string {
 	}
 }
 
-func with(annotations map[string]string, key, value string) map[string]string {
-	annotations[key] = value
-	return annotations
-}
-
-func holds(container, uuid string, memory, ppm int) placement.Allocation {
-	return placement.Allocation{PodUID: "uid", Container: container, Devices: []placement.Device{
-		{UUID: uuid, MemoryBytes: uint64(memory) * mib, ComputePPM: uint32(ppm)},
+// holds returns the allocation of the pod of onePod.
+func holds() placement.Allocation {
+	return placement.Allocation{PodUID: "uid", Container: "a", Devices: []placement.Device{
+		{UUID: "GPU-1", MemoryBytes: 1000 * mib},
 	}}
 }
 
@@ -144,7 +140,7 @@ func onePod() *corev1.Pod { return pod(assigned(oneID), container("a", limits{"m
 
 func TestAnswersOnce(t *testing.T) {
 	w, a := newWorld(t, onePod())
-	w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+	w.room = []placement.Allocation{holds()}
 	for range 3 {
 		a.round(t.Context())
 	}
@@ -178,7 +174,7 @@ func TestARefusalIsAnswered(t *testing.T) {
 		t.Errorf("after a refusal %v, %+v", w.annotations(), a.State())
 	}
 	// A new process keeps the answer until there is a new outcome.
-	w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+	w.room = []placement.Allocation{holds()}
 	again := w.answerer()
 	again.round(t.Context())
 	if w.annotations()[volcano.Phase] != volcano.Failed {
@@ -193,7 +189,7 @@ func TestARefusalIsAnswered(t *testing.T) {
 
 func TestAnswersWhenTheAPIServerIsBack(t *testing.T) {
 	w, a := newWorld(t, onePod())
-	w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+	w.room = []placement.Allocation{holds()}
 	away := true
 	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return away, nil, errors.New("connection refused")
@@ -213,7 +209,7 @@ func TestAnswersWhenTheAPIServerIsBack(t *testing.T) {
 func TestOthersAreAnnouncedWhereVolcanoIs(t *testing.T) {
 	own := pod(nil, container("a", limits{"nri-vgpu.io/vgpu-memory": 1000}))
 	w, a := newWorld(t, own)
-	w.held = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+	w.held = []placement.Allocation{holds()}
 	a.round(t.Context())
 	if w.patches() != 0 || w.reserved != 0 {
 		t.Errorf("%d writes and %d reservations where there is no Volcano", w.patches(), w.reserved)
@@ -315,7 +311,7 @@ func TestPodsThatEndNeedNoAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newWorld(t, tt.pod)
-			w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+			w.room = []placement.Allocation{holds()}
 			a.round(t.Context())
 			if w.reserved != 0 || w.patches() != 0 {
 				t.Errorf("%d reservations and %d writes", w.reserved, w.patches())
@@ -339,7 +335,7 @@ func TestAPodThatHasGoneIsNoError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newWorld(t, onePod())
-			w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+			w.room = []placement.Allocation{holds()}
 			w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.answer })
 			settled, err := a.answer(t.Context(), onePod())
 			if settled == tt.failed || (err != nil) != tt.failed {
@@ -396,7 +392,7 @@ func TestAnswersEveryFiveSecondsAndSoonAfterAPoke(t *testing.T) {
 
 func TestPokeIsHeardAtOnce(t *testing.T) {
 	w, a := newWorld(t, onePod())
-	w.room = []placement.Allocation{holds("a", "GPU-1", 1000, 0)}
+	w.room = []placement.Allocation{holds()}
 	answered := make(chan struct{}, 8)
 	a.Changed = func() { answered <- struct{}{} }
 	ctx, cancel := context.WithCancel(t.Context())

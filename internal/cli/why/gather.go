@@ -27,7 +27,8 @@ func Gather(ctx context.Context, f *fleet.Fleet, namespace, name string) (Answer
 		return Answer{}, err
 	}
 	a := Answer{Pod: pod}
-	if a.Asked, a.Invalid = request.Read(pod, cfg); a.Invalid != nil || !a.waits() || !a.asks() {
+	a.Asked, a.Invalid = request.Read(pod, cfg)
+	if a.explained() {
 		return a, nil
 	}
 	nodes, err := f.Nodes(ctx)

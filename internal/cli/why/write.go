@@ -27,6 +27,9 @@ type Answer struct {
 	Unknown error
 }
 
+// explained reports whether the nodes do not matter.
+func (a Answer) explained() bool { return a.Invalid != nil || !a.waits() || !a.asks() }
+
 func (a Answer) waits() bool { return a.Pod.Spec.NodeName == "" && !ended(a.Pod) }
 
 func (a Answer) asks() bool { return slices.ContainsFunc(a.Asked.Containers, request.Container.Asks) }
