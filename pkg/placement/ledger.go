@@ -191,6 +191,27 @@ func (l *Ledger) FitsWithout(pod request.Pod, others ...string) bool {
 	return l.planner(pod, others...).solve(maxTries)
 }
 
+// Hold records the allocations of a pod whose shares are each bound to one GPU, whether or not the GPU
+// has room or is healthy. A pod with allocations keeps them. A share that is bound to no GPU of the
+// ledger is an error, and nothing is recorded.
+func (l *Ledger) Hold(pod request.Pod) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.planner(pod)
+	for _, t := range p.todo {
+		held := &p.containers[t.container].Devices
+		for _, share := range t.shares {
+			g := slices.IndexFunc(p.cards, func(c card) bool { return len(share.GPUs) == 1 && c.UUID == share.GPUs[0] })
+			if g < 0 {
+				return fmt.Errorf("pod %s/%s is bound to GPUs %q, of which none is in the ledger", pod.Namespace, pod.Name, share.GPUs)
+			}
+			*held = append(*held, p.device(g, share))
+		}
+	}
+	l.hold(pod.UID, p.containers)
+	return nil
+}
+
 // blank returns the allocation of a pod's container, still without devices.
 func blank(pod request.Pod, position int) Allocation {
 	c := pod.Containers[position]

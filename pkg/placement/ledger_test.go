@@ -298,3 +298,33 @@ func TestLeftSearchesForNobodyTwice(t *testing.T) {
 		t.Errorf("%d tries for one that fits at once, want 1", tried)
 	}
 }
+
+// A pod that has started keeps its GPUs when the capacity has become less, and unhealthy GPUs.
+func TestHold(t *testing.T) {
+	all := gpus(16, 16)
+	all[1].Healthy = false
+	l := New(all, config.Default())
+	on := func(uuid string, s request.Share) request.Share { s.GPUs = []string{uuid}; return s }
+	for _, p := range []request.Pod{
+		pod("p", app("a", on("GPU-0", mem(10)))),
+		pod("q", app("a", on("GPU-0", mem(10))), app("b", on("GPU-1", mem(3)))),
+	} {
+		for range 2 { // holding twice is no change
+			if err := l.Hold(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if rooms := l.Free(); rooms[0].FreeMemoryBytes != 0 || rooms[0].Holders != 2 || rooms[1].FreeMemoryBytes != 13*gib {
+		t.Errorf("rooms %v", rooms)
+	}
+	for _, p := range []request.Pod{pod("r", app("a", mem(1))), pod("r", app("a", on("GPU-9", mem(1))))} {
+		if err := l.Hold(p); err == nil || l.Holds("r") {
+			t.Errorf("a pod that is bound to no GPU of the ledger is held: %v", err)
+		}
+	}
+	l.Release("p")
+	if rooms := l.Free(); rooms[0].FreeMemoryBytes != 6*gib {
+		t.Errorf("after the release of a pod: %v", rooms)
+	}
+}

@@ -4,6 +4,7 @@ package vgpu
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -171,5 +173,90 @@ func startAll(t *testing.T, bound []*corev1.Pod) {
 		if _, err := nodes[pod.Spec.NodeName].start(config.Default(), pod); err != nil {
 			t.Errorf("%s refuses member %s: %v", pod.Spec.NodeName, pod.Name, err)
 		}
+	}
+}
+
+// A view with members that the snapshot has only assumed must not stay for others, when the members
+// have been taken back and the NodeInfo has its old generation.
+func TestAssumedMembersLeaveNoView(t *testing.T) {
+	c := &preemptionCase{gpus: []int{1, 1}, tenants: make([][]tenant, 2)}
+	snapshot := internalcache.NewTestSnapshotWithPodGroups(nil, c.nodes(), nil)
+	plugin, err := New(t.Context(), nil, newFramework(t, snapshot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &group{plugin: plugin.(*Plugin), snapshot: snapshot}
+	for i := range 2 {
+		// Filter first asks about a copy with nominated pods, which has another generation.
+		for _, name := range []string{"node-0", "node-1"} {
+			nominated := nodeInfo(t, snapshot, name).Snapshot()
+			info, err := framework.NewPodInfo(one("nominated", 1, 0, 1, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			nominated.AddPodInfo(info)
+			g.plugin.viewOf(nominated)
+		}
+		if !g.try(t, one(fmt.Sprint("member-", i), caseMiB, 0, 1, 0)) {
+			t.Fatalf("member %d finds no room", i)
+		}
+	}
+	g.revert(t)
+	g.judgeAlone(t, one("alone", caseMiB, 0, 1, 0))
+}
+
+// nominating is a handle with nominated pods, which the framework has only for pods of its informer.
+type nominating struct {
+	fwk.Handle
+	pods []fwk.PodInfo
+}
+
+// NominatedPodsForNode returns the pods.
+func (n *nominating) NominatedPodsForNode(string) []fwk.PodInfo { return n.pods }
+
+// A pod leaves the GPUs to a pod of higher priority for which preemption has made room on the node, if
+// it fits elsewhere, whatever its policy prefers.
+func TestRoomForNominatedPodsIsLeft(t *testing.T) {
+	c := newCase(1)
+	c.gpus, c.tenants = []int{2}, make([][]tenant, 1)
+	held := c.draw("held", 1, 0)
+	held.memory, held.gpus, held.cpu = 4<<10, []int{1}, 0
+	held.build(1)
+	held.Spec.NodeName = "node-0"
+	held.Annotations = map[string]string{assign.Annotation: fmt.Sprintf(`{"main":[%q]}`, uuidOf(0, 1))}
+	snapshot := internalcache.NewTestSnapshotWithPodGroups([]*corev1.Pod{held.Pod}, c.nodes(), nil)
+	f := newFramework(t, snapshot)
+	plugin, err := New(t.Context(), nil, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plugin.(*Plugin)
+	p.policy, p.config.Placement.Policy = config.PlaceSpread, config.PlaceSpread
+	small := one("small", 2<<10, 0, 1, 0)
+	chosen := func() string {
+		assigned, err := p.choose(p.newAsking(read(t, p, small), small), nodeInfo(t, snapshot, "node-0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return assigned
+	}
+	if got := chosen(); !strings.Contains(got, uuidOf(0, 0)) {
+		t.Fatalf("spread chooses %s, and not the empty GPU", got)
+	}
+	urgent := one("urgent", caseMiB, 0, 1, 0)
+	ten := int32(10)
+	urgent.Spec.Priority = &ten
+	info, err := framework.NewPodInfo(urgent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.handle = &nominating{f, []fwk.PodInfo{info}}
+	if got := chosen(); !strings.Contains(got, uuidOf(0, 1)) {
+		t.Errorf("the GPU of the nominated pod is taken: %s", got)
+	}
+	// Without room elsewhere the pod gets what Filter has granted.
+	small = one("small", 14<<10, 0, 1, 0)
+	if got := chosen(); !strings.Contains(got, uuidOf(0, 0)) {
+		t.Errorf("got %s", got)
 	}
 }

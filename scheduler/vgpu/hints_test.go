@@ -12,7 +12,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 func podWith(limits corev1.ResourceList) *corev1.Pod {
@@ -34,7 +36,7 @@ func TestOnlyReleasedGPUsWakeAPod(t *testing.T) {
 		"with GPUs":                 {podWith(corev1.ResourceList{memory: units(1)}), fwk.Queue},
 		"without":                   {podWith(corev1.ResourceList{"cpu": units(1)}), fwk.QueueSkip},
 		"with amounts of zero":      {podWith(corev1.ResourceList{memory: units(0)}), fwk.QueueSkip},
-		"with an invalid request":   {podWith(corev1.ResourceList{memory: units(1 << 50)}), fwk.QueueSkip},
+		"with an invalid request":   {podWith(corev1.ResourceList{memory: units(1 << 50)}), fwk.Queue}, // its amounts count in the sums
 		"that asked for whole GPUs": {podWith(corev1.ResourceList{corev1.ResourceName(p.config.Dialects.Native.Number): units(1)}), fwk.Queue},
 	} {
 		if got, err := p.afterDelete(klog.Background(), waiting, test.deleted, nil); err != nil || got != test.want {
@@ -76,6 +78,52 @@ func TestOnlyMoreRoomWakesAPod(t *testing.T) {
 		}
 		if got, err := p.afterNode(klog.Background(), waiting, before, after); err != nil || got != test.want {
 			t.Errorf("%s: got %v, %v, want %v", name, got, err, test.want)
+		}
+	}
+}
+
+func TestChangedAnnotationsWakeAPod(t *testing.T) {
+	p := newPlugin(nil, config.Default())
+	with := func(annotations map[string]string) *corev1.Pod {
+		pod := podWith(nil)
+		pod.Annotations = annotations
+		return pod
+	}
+	for name, test := range map[string]struct {
+		before, after map[string]string
+		want          fwk.QueueingHint
+	}{
+		"nothing":                        {nil, nil, fwk.QueueSkip},
+		"an annotation of others":        {nil, map[string]string{"example.com/a": "x"}, fwk.QueueSkip},
+		"the same assignment":            {map[string]string{assign.Annotation: "x"}, map[string]string{assign.Annotation: "x", "a": "b"}, fwk.QueueSkip},
+		"an announced assignment":        {nil, map[string]string{assign.Annotation: "x"}, fwk.Queue},
+		"a corrected policy":             {map[string]string{request.PolicyAnnotation: "x"}, map[string]string{request.PolicyAnnotation: "share"}, fwk.Queue},
+		"a wish of Volcano's, withdrawn": {map[string]string{volcano.UseUUID: "x"}, nil, fwk.Queue},
+	} {
+		if got, err := p.afterUpdate(klog.Background(), podWith(nil), with(test.before), with(test.after)); err != nil || got != test.want {
+			t.Errorf("%s: got %v, %v, want %v", name, got, err, test.want)
+		}
+	}
+}
+
+// Pods with equal shares may request different resources, whose sums are checked apart.
+func TestVerdictsAreOfTheAmounts(t *testing.T) {
+	w := newWorld(1)
+	w.cfg = config.Default()
+	m := w.member("node")
+	d := w.cfg.Dialects.Native
+	node := m.info.Node()
+	node.Status.Allocatable[corev1.ResourceName(d.Number)] = units(0)
+	m.info.SetNode(node)
+	p := newPlugin(nil, w.cfg)
+	memory := podWith(corev1.ResourceList{corev1.ResourceName(d.Memory): units(1000)})
+	both := podWith(corev1.ResourceList{corev1.ResourceName(d.Memory): units(1000), corev1.ResourceName(d.Number): units(1)})
+	for range 2 {
+		if v, err := p.verdictOn(p.newAsking(read(t, p, memory), memory), m.info); err != nil || !v.fits {
+			t.Errorf("without the number: %+v, %v", v, err)
+		}
+		if v, err := p.verdictOn(p.newAsking(read(t, p, both), both), m.info); err != nil || v.short != d.Number {
+			t.Errorf("with the number, of which the node has none: %+v, %v", v, err)
 		}
 	}
 }

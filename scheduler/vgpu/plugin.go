@@ -51,9 +51,9 @@ type Plugin struct {
 	// history are the kinds of the recent pods, for the policy fragmentation.
 	history *history
 	// views are the nodes' GPUs and their use, by the node's name.
-	views sync.Map
-	// asked are the parsed requests of pods, by UID.
-	asked sync.Map
+	views *lru.Cache
+	// specs are the requests of the specs of pods that have a node, by UID.
+	specs *lru.Cache
 	// memos are the memos of the shapes of recent pods.
 	memos *lru.Cache
 	// reserved are the assignments of pods that are being bound, by UID.
@@ -101,6 +101,7 @@ func (u *unseen) on(node string) []*corev1.Pod {
 var (
 	_ fwk.PreFilterPlugin   = (*Plugin)(nil)
 	_ fwk.FilterPlugin      = (*Plugin)(nil)
+	_ fwk.PreScorePlugin    = (*Plugin)(nil)
 	_ fwk.ScorePlugin       = (*Plugin)(nil)
 	_ fwk.ReservePlugin     = (*Plugin)(nil)
 	_ fwk.BindPlugin        = (*Plugin)(nil)
@@ -138,8 +139,7 @@ func (p *Plugin) countPods(handle fwk.Handle) error {
 		if !ok {
 			return
 		}
-		// requestOf would remember every pod of the cluster.
-		if asked, err := request.Read(pod, p.config); err == nil && asksForAny(asked) {
+		if asked, asks, err := p.requestOf(pod); err == nil && asks {
 			p.history.add(kindOf(asked, pod))
 		}
 	}})
@@ -162,12 +162,19 @@ func (a Args) load(plugin string) (config.Config, error) {
 }
 
 func newPlugin(handle fwk.Handle, cfg config.Config) *Plugin {
-	return &Plugin{handle: handle, config: cfg, policy: cfg.Placement.Policy, history: newHistory(), memos: lru.New(mostShapes)}
+	return &Plugin{handle: handle, config: cfg, policy: cfg.Placement.Policy, history: newHistory(), memos: lru.New(mostShapes), views: lru.New(mostNodes), specs: lru.New(mostPods)}
 }
 
 // mostShapes bounds the shapes of pods whose verdicts are remembered, since pods can have any number
 // of shapes.
 const mostShapes = 64
+
+// mostNodes and mostPods bound what is remembered of nodes and pods, more than the largest clusters
+// have. They are forgotten when they are deleted, unless an older snapshot still has them.
+const (
+	mostNodes = 1 << 14
+	mostPods  = 1 << 18
+)
 
 // forgetDeleted drops what the plugin remembers of pods and Nodes when they are deleted.
 func (p *Plugin) forgetDeleted(handle fwk.Handle) error {
@@ -178,13 +185,13 @@ func (p *Plugin) forgetDeleted(handle fwk.Handle) error {
 	}{
 		{informers.Pods().Informer(), func(object any) {
 			if pod, ok := object.(*corev1.Pod); ok {
-				p.asked.Delete(pod.UID)
+				p.specs.Remove(pod.UID)
 				p.reserved.Delete(pod.UID)
 			}
 		}},
 		{informers.Nodes().Informer(), func(object any) {
 			if node, ok := object.(*corev1.Node); ok {
-				p.views.Delete(node.Name)
+				p.views.Remove(node.Name)
 				p.history.outlook().forget(node.Name)
 			}
 		}},
@@ -229,7 +236,7 @@ func (p *Plugin) newAsking(asked request.Pod, pod *corev1.Pod) *asking {
 		Pod: asked, plugin: p, spec: pod, kind: kindOf(asked, pod), outlook: p.history.outlook(),
 		units: units, names: slices.Sorted(maps.Keys(units)),
 	}
-	a.memo = p.memoOf(memoKey{shapeOf(asked, pod), a.kind, a.outlook})
+	a.memo = p.memoOf(memoKey{shapeOf(asked, pod, units), a.kind, a.outlook})
 	return a
 }
 
@@ -270,17 +277,20 @@ func askingOf(state fwk.CycleState) (*asking, bool) {
 
 // requestOf returns what a pod requests, and whether any of its containers requests GPUs.
 func (p *Plugin) requestOf(pod *corev1.Pod) (request.Pod, bool, error) {
-	if known, ok := p.asked.Load(pod.UID); ok {
-		if asked := known.(request.Pod); asked.Version == pod.ResourceVersion {
-			return asked, true, nil
-		}
-	}
 	asked, err := request.Read(pod, p.config)
-	if err != nil || !asksForAny(asked) {
-		return request.Pod{}, false, err
+	return asked, err == nil && asksForAny(asked), err
+}
+
+// specOf returns the request of a pod's spec, which does not change.
+func (p *Plugin) specOf(pod *corev1.Pod) (request.Pod, error) {
+	if known, ok := p.specs.Get(pod.UID); ok {
+		return known.(request.Pod), nil
 	}
-	p.asked.Store(pod.UID, asked)
-	return asked, true, nil
+	asked, err := request.FromPod(pod, p.config.Dialects)
+	if err == nil && asksForAny(asked) {
+		p.specs.Add(pod.UID, asked)
+	}
+	return asked, err
 }
 
 func asksForAny(pod request.Pod) bool {

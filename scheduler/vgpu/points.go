@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -52,6 +53,18 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *corev1.Pod, 
 		return fwk.NewStatus(fwk.Unschedulable, "Insufficient "+verdict.short)
 	case !verdict.fits:
 		return fwk.NewStatus(fwk.Unschedulable, "no GPU of the node has room for the pod")
+	}
+	return nil
+}
+
+// PreScore opens the accounts of all nodes with room, so that their costs have one measure.
+func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *corev1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	asked, ok := askingOf(state)
+	if !ok || p.policy != Fragmentation || asked.group {
+		return nil
+	}
+	for _, info := range nodes {
+		asked.outlook.account(p.viewOf(info), info)
 	}
 	return nil
 }
@@ -117,8 +130,17 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *corev1.Po
 	return nil
 }
 
+// choose returns the assignment of a pod on a node. It leaves the room for nominated pods free if it can.
 func (p *Plugin) choose(asked *asking, info fwk.NodeInfo) (string, error) {
-	v := p.viewFor(asked, info)
+	if nominated := p.nominated(asked, info.Node().Name); len(nominated) > 0 {
+		if assigned, err := p.chooseIn(asked, p.viewFor(asked, info, nominated...), info); err == nil {
+			return assigned, nil
+		}
+	}
+	return p.chooseIn(asked, p.viewFor(asked, info), info)
+}
+
+func (p *Plugin) chooseIn(asked *asking, v *view, info fwk.NodeInfo) (string, error) {
 	pod, err := p.here(asked, v)
 	if err != nil {
 		return "", err
@@ -193,6 +215,8 @@ func (p *Plugin) bind(ctx context.Context, binding *corev1.Binding) error {
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		{Event: fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete}, QueueingHintFn: p.afterDelete},
+		{Event: fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Update}, QueueingHintFn: p.afterUpdate},
+		{Event: fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.Update}, QueueingHintFn: p.afterUpdate},
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAnnotation | fwk.UpdateNodeAllocatable}, QueueingHintFn: p.afterNode},
 	}, nil
 }
@@ -203,9 +227,26 @@ func (p *Plugin) afterDelete(_ klog.Logger, _ *corev1.Pod, old, _ any) (fwk.Queu
 	if err != nil {
 		return fwk.Queue, err
 	}
-	// requestOf would remember the deleted pod.
-	if asked, err := request.Read(pod, p.config); err == nil && asksForAny(asked) {
+	if len(request.Used([]*corev1.Pod{pod}, p.config.Dialects)) > 0 {
 		return fwk.Queue, nil
+	}
+	return fwk.QueueSkip, nil
+}
+
+// afterUpdate wakes a pod if annotations have changed that say which GPUs it, or a pod that holds GPUs,
+// accepts or has.
+func (*Plugin) afterUpdate(_ klog.Logger, _ *corev1.Pod, old, changed any) (fwk.QueueingHint, error) {
+	before, after, err := util.As[*corev1.Pod](old, changed)
+	if err != nil {
+		return fwk.Queue, err
+	}
+	reads := func(key string) bool { return key == assign.Annotation || request.Reads(key) || volcano.Reads(key) }
+	for _, pair := range [][2]map[string]string{{before.Annotations, after.Annotations}, {after.Annotations, before.Annotations}} {
+		for key, value := range pair[0] {
+			if other, has := pair[1][key]; reads(key) && (!has || other != value) {
+				return fwk.Queue, nil
+			}
+		}
 	}
 	return fwk.QueueSkip, nil
 }
@@ -242,5 +283,5 @@ func (p *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment
 	if !asks {
 		return nil, nil
 	}
-	return []fwk.SignFragment{{Key: Name, Value: shapeOf(asked, pod).String()}}, nil
+	return []fwk.SignFragment{{Key: Name, Value: shapeOf(asked, pod, request.Used([]*corev1.Pod{pod}, p.config.Dialects)).String()}}, nil
 }

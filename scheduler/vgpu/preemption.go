@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -34,7 +35,13 @@ const PreemptionName = "VGPUPreemption"
 // replaces DefaultPreemption in a profile that has VGPU.
 type Preemption struct {
 	*defaultpreemption.DefaultPreemption
+	// patience is how long the search for fewer victims on a node may take.
+	patience time.Duration
 }
+
+// searchTime bounds the search on a node. Nothing is scheduled meanwhile, and up to a hundred nodes are
+// searched for a pod, several at a time.
+const searchTime = 5 * time.Millisecond
 
 var (
 	_ fwk.PostFilterPlugin  = (*Preemption)(nil)
@@ -58,7 +65,7 @@ func NewPreemption(ctx context.Context, raw runtime.Object, handle fwk.Handle) (
 	if err != nil {
 		return nil, err
 	}
-	p := &Preemption{inTree}
+	p := &Preemption{inTree, searchTime}
 	inTree.Evaluator = preemption.NewEvaluator(PreemptionName, handle, p, inTree.Executor)
 	return p, nil
 }
@@ -85,6 +92,7 @@ func (p *Preemption) SelectVictimsOnNode(ctx context.Context, state fwk.CycleSta
 			s.possible = append(s.possible, v.Pods()[0])
 		}
 	}
+	s.until = time.Now().Add(p.patience)
 	if fewer := s.fewer(ctx, asked, victims); fewer != nil {
 		victims = fewer
 	}
@@ -109,13 +117,11 @@ type search struct {
 	info      fwk.NodeInfo
 	possible  []fwk.PodInfo // of no higher priority than the victims that DefaultPreemption chose
 
-	tries int
+	until time.Time
 }
 
-// mostTries bounds the sets that a search tries on a node. A set takes some microseconds, and up to a
-// hundred nodes are searched for a pod. With 20 possible victims the search finds the best set of up
-// to three.
-const mostTries = 2000
+// late reports whether the time for the search has passed.
+func (s *search) late(ctx context.Context) bool { return ctx.Err() != nil || time.Now().After(s.until) }
 
 // candidate is a set of victims with room for the pod on the node's GPUs.
 type candidate struct {
@@ -123,8 +129,8 @@ type candidate struct {
 	sum  int64 // of the priorities
 }
 
-// fewer returns better victims than those of DefaultPreemption; nil if there are none, or if the search
-// reaches its bound.
+// fewer returns better victims than those of DefaultPreemption; nil if there are none, or if the time
+// for the search passes.
 func (s *search) fewer(ctx context.Context, asked *asking, victims []*corev1.Pod) []*corev1.Pod {
 	v := asked.plugin.newView(s.info)
 	pod, err := asked.plugin.here(asked, v)
@@ -132,17 +138,20 @@ func (s *search) fewer(ctx context.Context, asked *asking, victims []*corev1.Pod
 		return nil
 	}
 	for size := 1; size <= len(victims); size++ {
-		sets := s.sets(size, func(uids []string) bool { return v.Ledger.FitsWithout(pod, uids...) })
+		sets := s.sets(ctx, size, func(uids []string) bool { return v.Ledger.FitsWithout(pod, uids...) })
 		slices.SortStableFunc(sets, func(a, b candidate) int { return cmp.Compare(a.sum, b.sum) })
 		for _, set := range sets {
 			if size == len(victims) && set.sum >= sumOf(victims) {
+				return nil
+			}
+			if s.late(ctx) {
 				return nil
 			}
 			if s.fits(ctx, set.pods) {
 				return podsOf(set.pods)
 			}
 		}
-		if s.tries >= mostTries {
+		if s.late(ctx) {
 			return nil
 		}
 	}
@@ -151,17 +160,17 @@ func (s *search) fewer(ctx context.Context, asked *asking, victims []*corev1.Pod
 
 // sets returns the sets of a size for which room reports that the node's GPUs have room without these
 // pods, by UID.
-func (s *search) sets(size int, room func(uids []string) bool) (found []candidate) {
+func (s *search) sets(ctx context.Context, size int, room func(uids []string) bool) (found []candidate) {
 	chosen, uids := make([]fwk.PodInfo, 0, size), make([]string, 0, size)
 	var add func(from int)
 	add = func(from int) {
 		if len(chosen) == size {
-			if s.tries++; room(uids) {
+			if room(uids) {
 				found = append(found, candidate{slices.Clone(chosen), sumOf(podsOf(chosen))})
 			}
 			return
 		}
-		for i := from; i < len(s.possible) && s.tries < mostTries; i++ {
+		for i := from; i < len(s.possible) && !s.late(ctx); i++ {
 			chosen, uids = append(chosen, s.possible[i]), append(uids, string(s.possible[i].GetPod().UID))
 			add(i + 1)
 			chosen, uids = chosen[:len(chosen)-1], uids[:len(uids)-1]

@@ -263,6 +263,7 @@ func (c *preemptionCase) victims(t *testing.T) (cost, bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plugin.(*Preemption).patience = time.Minute // on a busy machine, too
 	evaluator := plugin.(*Preemption).Evaluator
 	candidates, _, err := evaluator.DryRunPreemption(t.Context(), state, c.pod.Pod, infos, nil, 0, int32(len(infos)))
 	if err != nil {

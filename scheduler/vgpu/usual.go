@@ -213,14 +213,18 @@ func (o *outlook) forget(node string) {
 	}
 }
 
-// cost returns the part of the cluster's room that a pod of a kind takes on a node, and the UUIDs of
-// the GPUs where it takes least. It returns no GPUs if the parts of the GPUs do not decide whether
+// cost returns the part of a mean node's room that a pod of a kind takes on a node, and the UUIDs of
+// the GPUs where it takes least. The mean keeps its measure while more nodes get accounts. It returns no GPUs if the parts of the GPUs do not decide whether
 // the pod fits.
 func (o *outlook) cost(a account, k kind) (cost float64, uuids []string) {
 	shape := k.on(a.usable)
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	gpus, cost, fits := a.Cost(&shape, o.rooms)
+	mean := make([]float64, len(o.rooms))
+	for k := range mean {
+		mean[k] = o.rooms[k] / float64(max(len(o.accounts), 1))
+	}
+	gpus, cost, fits := a.Cost(&shape, mean)
 	if !fits {
 		return 0, nil
 	}

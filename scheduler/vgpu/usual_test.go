@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/fragmentation"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
@@ -54,9 +55,12 @@ func TestValuesAreTheCostsOfTheCluster(t *testing.T) {
 		for _, pod := range pods {
 			a := p.newAsking(read(t, p, pod), pod)
 			cluster := clusterOf(a.outlook, members)
+			state, infos := framework.NewCycleState(), []fwk.NodeInfo{}
+			state.Write(stateKey, a)
 			for _, m := range members {
-				a.outlook.account(p.viewOf(m.info), m.info)
+				infos = append(infos, m.info)
 			}
+			p.PreScore(t.Context(), state, pod, infos)
 			for i, m := range members {
 				got, err := p.valueOn(a, m.info)
 				shape := a.kind.on(m.gpus[0].MemoryBytes)
@@ -64,6 +68,7 @@ func TestValuesAreTheCostsOfTheCluster(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				want *= float64(len(members)) // of a mean node
 				if fits && math.Abs(got-want) > 1e-3*want+1e-12 {
 					t.Errorf("seed %d, node %d: value %g, and the cost is %g", seed, i, got, want)
 				}

@@ -25,7 +25,7 @@ type shape [sha256.Size]byte
 func (s shape) String() string { return hex.EncodeToString(s[:]) }
 
 // shapeOf returns the shape of a pod.
-func shapeOf(asked request.Pod, pod *corev1.Pod) shape {
+func shapeOf(asked request.Pod, pod *corev1.Pod, units map[string]int64) shape {
 	containers := slices.Clone(asked.Containers)
 	for i := range containers {
 		containers[i].Name = ""
@@ -41,7 +41,7 @@ func shapeOf(asked request.Pod, pod *corev1.Pod) shape {
 		only = asked.UID
 	}
 	// No value of these types fails to encode, and maps are encoded in the order of their keys.
-	text, _ := json.Marshal([]any{containers, read, only})
+	text, _ := json.Marshal([]any{containers, units, read, only})
 	return sha256.Sum256(text)
 }
 
@@ -63,10 +63,7 @@ func (p *Plugin) verdictOn(asked *asking, info fwk.NodeInfo) (verdict, error) {
 	if known, ok := asked.memo.get(generation); ok && !asked.group {
 		return known, nil
 	}
-	v := p.viewOf(info)
-	if asked.group {
-		v = p.newView(info)
-	}
+	v := p.viewIn(asked, info)
 	pod, err := p.here(asked, v)
 	if err != nil {
 		return verdict{}, err
@@ -114,6 +111,14 @@ func (p *Plugin) score(value float64) int64 {
 		return int64(math.Round(value * float64(fwk.MaxScore)))
 	}
 	return int64(math.Round((1 - value) * float64(fwk.MaxScore)))
+}
+
+// viewIn returns the view of a node in the cycle in which a pod is scheduled.
+func (p *Plugin) viewIn(asked *asking, info fwk.NodeInfo) *view {
+	if asked.group {
+		return p.newView(info)
+	}
+	return p.viewOf(info)
 }
 
 // here returns the request of a pod that is to be bound to the node, restricted to the GPUs that the

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
@@ -23,11 +24,11 @@ type view struct {
 // viewOf returns the view of a node.
 func (p *Plugin) viewOf(info fwk.NodeInfo) *view {
 	name := info.Node().Name
-	if known, ok := p.views.Load(name); ok && known.(*view).generation == info.GetGeneration() {
+	if known, ok := p.views.Get(name); ok && known.(*view).generation == info.GetGeneration() {
 		return known.(*view)
 	}
 	v := p.newView(info)
-	p.views.Store(name, v)
+	p.views.Add(name, v)
 	return v
 }
 
@@ -37,7 +38,7 @@ func (p *Plugin) newView(info fwk.NodeInfo) *view {
 
 // viewWith returns the view of a node with these pods.
 func (p *Plugin) viewWith(info fwk.NodeInfo, pods []*corev1.Pod) *view {
-	reader := nodegpus.Reader{Config: p.config, Request: p.requestOf, Assignment: p.assignmentOf}
+	reader := nodegpus.Reader{Config: p.config, Request: p.specOf, Assignment: p.assignmentOf}
 	use, err := reader.Use(info.Node(), pods)
 	return &view{use, info.GetGeneration(), err}
 }
@@ -50,9 +51,10 @@ func podsOn(info fwk.NodeInfo) (pods []*corev1.Pod) {
 }
 
 // viewFor returns the view in which a pod's GPUs are chosen: without the pod itself, which the snapshot
-// of a group has already, and with the members of its group that were reserved before.
-func (p *Plugin) viewFor(asked *asking, info fwk.NodeInfo) *view {
-	before := p.unseen.on(info.Node().Name)
+// of a group has already, with the members of its group that were reserved before, and beside other
+// pods.
+func (p *Plugin) viewFor(asked *asking, info fwk.NodeInfo, beside ...*corev1.Pod) *view {
+	before := append(p.unseen.on(info.Node().Name), beside...)
 	if !asked.group && len(before) == 0 {
 		return p.viewOf(info)
 	}
@@ -68,4 +70,19 @@ func (p *Plugin) assignmentOf(pod *corev1.Pod) (string, bool) {
 		return text, true
 	}
 	return p.reservedFor(pod.UID)
+}
+
+// nominated returns the pods for which preemption has made room on a node, and that the pod must not
+// take the room from.
+func (p *Plugin) nominated(asked *asking, node string) (pods []*corev1.Pod) {
+	if p.handle == nil {
+		return nil
+	}
+	for _, known := range p.handle.NominatedPodsForNode(node) {
+		pod := known.GetPod()
+		if string(pod.UID) != asked.UID && corev1helpers.PodPriority(pod) >= corev1helpers.PodPriority(asked.spec) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
 }

@@ -299,10 +299,15 @@ func (s *scanner) others() []string {
 func (s *scanner) find(pid int) (process, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.known[pid]; p != nil {
-		return *p, true
+	p := s.known[pid]
+	if p == nil {
+		return process{}, false
 	}
-	return process{}, false
+	// Since the last scan a process of another container may have got the pid.
+	if _, id, ours := containerOf(pid); ours && id != p.id {
+		return process{}, false
+	}
+	return *p, true
 }
 
 // containerOf returns the container of a process if the container belongs to the node.

@@ -64,13 +64,15 @@ type Options struct {
 type Announcer struct {
 	Options
 	poke loop.Wakeup
-	// failures are the failed announcements, by pod.
+	// failures are the failed announcements, by pod, and next the times before which they are not
+	// tried again.
 	failures loop.Failures
+	next     map[string]time.Time
 }
 
 // New returns an Announcer that does nothing until Run.
 func New(o Options) *Announcer {
-	return &Announcer{Options: o, poke: loop.NewWakeup(), failures: loop.Failures{}}
+	return &Announcer{Options: o, poke: loop.NewWakeup(), failures: loop.Failures{}, next: map[string]time.Time{}}
 }
 
 // Poke wakes the Announcer because pods were added or changed, or got GPUs. Poke never blocks.
@@ -102,16 +104,35 @@ func (a *Announcer) round(ctx context.Context) {
 	slices.SortFunc(all, func(x, y *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(rank(x), rank(y)), x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.UID, y.UID))
 	})
+	// All GPUs are allocated before the first write, which may wait for the API server.
+	errs := make([]error, len(all))
+	for i, pod := range all {
+		errs[i] = a.reserve(pod)
+	}
 	known := map[string]bool{}
-	for _, pod := range all {
-		known[string(pod.UID)] = true
-		if err := a.announce(ctx, pod); a.failures.Note(string(pod.UID), err) == loop.Failed {
-			a.Log.Warn("failed to announce the GPUs of a pod to nri-vgpu-scheduler; retrying", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+	for i, pod := range all {
+		uid := string(pod.UID)
+		known[uid] = true
+		if errs[i] == nil && !time.Now().Before(a.next[uid]) {
+			errs[i] = a.announce(ctx, pod)
+		} else if errs[i] == nil {
+			continue // its last announcement failed just now
+		}
+		if errs[i] != nil {
+			a.next[uid] = time.Now().Add(interval)
+		}
+		if a.failures.Note(uid, errs[i]) == loop.Failed {
+			a.Log.Warn("failed to announce the GPUs of a pod to nri-vgpu-scheduler; retrying", "namespace", pod.Namespace, "pod", pod.Name, "error", errs[i])
 		}
 	}
 	for uid := range a.failures {
 		if !known[uid] {
 			delete(a.failures, uid)
+		}
+	}
+	for uid := range a.next {
+		if !known[uid] {
+			delete(a.next, uid)
 		}
 	}
 }
@@ -129,21 +150,23 @@ func rank(pod *corev1.Pod) int {
 	return 1
 }
 
-// announce allocates a pod's GPUs, and writes them to the pod unless a scheduler has assigned them.
-func (a *Announcer) announce(ctx context.Context, pod *corev1.Pod) error {
-	asked, err := request.Read(pod, a.Config)
-	if err != nil {
+// reserve allocates a pod's GPUs. Refusals of containers report that there is no room.
+func (a *Announcer) reserve(pod *corev1.Pod) error {
+	if _, err := request.Read(pod, a.Config); err != nil || pod.DeletionTimestamp != nil {
 		return nil //nolint:nilerr // the refusal of a container reports the error
 	}
-	if pod.DeletionTimestamp == nil {
-		err = a.Places.Reserve(pod)
-		// The refusal of a container reports that there is no room.
-		if noRoom := (*placement.NoRoomError)(nil); errors.As(err, &noRoom) {
-			return nil
-		}
+	err := a.Places.Reserve(pod)
+	if noRoom := (*placement.NoRoomError)(nil); errors.As(err, &noRoom) {
+		return nil
 	}
+	return err
+}
+
+// announce writes a pod's GPUs to the pod unless a scheduler has assigned them.
+func (a *Announcer) announce(ctx context.Context, pod *corev1.Pod) error {
+	asked, err := request.FromPod(pod, a.Config.Dialects)
 	if err != nil || assigned(pod) {
-		return err
+		return nil //nolint:nilerr // the refusal of a container reports the error
 	}
 	held := a.Places.Held(pods.RuntimeUID(pod))
 	for _, c := range asked.Containers {

@@ -202,7 +202,11 @@ func TestFailuresAreLoggedOnceAndRetried(t *testing.T) {
 	if got := strings.Count(w.log.String(), "the API server is away"); got != 1 {
 		t.Errorf("logged %d times:\n%s", got, w.log.String())
 	}
+	if got := len(w.patches()); got != 1 {
+		t.Errorf("%d requests were sent without a pause", got)
+	}
 	broken = false
+	clear(a.next) // the pause has passed
 	a.round(t.Context())
 	if got := w.assignment("foreign"); got != `{"c0":["GPU-0"]}` {
 		t.Errorf("assignment %q", got)
@@ -210,9 +214,9 @@ func TestFailuresAreLoggedOnceAndRetried(t *testing.T) {
 	if err := w.client.CoreV1().Pods("ns").Delete(t.Context(), "foreign", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	a.failures["uid-foreign"] = "x"
+	a.failures["uid-foreign"], a.next["uid-foreign"] = "x", time.Now()
 	a.round(t.Context())
-	if len(a.failures) > 0 {
+	if len(a.failures)+len(a.next) > 0 {
 		t.Errorf("the failures of a deleted pod are kept: %v", a.failures)
 	}
 }
@@ -251,6 +255,9 @@ func TestARequestEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.Client = client
+		if err := w.Reserve(foreign); err != nil {
+			t.Fatal(err)
+		}
 		begin := time.Now()
 		if err := a.announce(t.Context(), foreign); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("announce() = %v", err)

@@ -27,8 +27,10 @@ import (
 // Node is the verdict on a node for a pod.
 type Node struct {
 	Name string
-	// Against is why the pod does not fit on the node apart from single GPUs, or why it fits on no GPU
-	// although single shares do; "" if there is no such reason.
+	// Excluded is why the node does not accept the pod, whatever its GPUs have free; "" if it does.
+	Excluded string
+	// Against is why the pod does not fit although single GPUs have room, or why the GPUs are not
+	// known; "" if there is no such reason.
 	Against string
 	GPUs    []GPU
 	// Fits reports whether the node's GPUs and their sums have room for the pod.
@@ -56,13 +58,11 @@ func Judge(pod *corev1.Pod, asked request.Pod, node *corev1.Node, pods []*corev1
 	default:
 		n.judgeUse(use, asked, pod, cfg)
 	}
-	against := excludes(pod, node)
-	if against == "" && n.Fits {
-		against = short(pod, node, pods, cfg.Dialects)
+	n.Excluded = excludes(pod, node)
+	if n.Fits {
+		n.Against = short(pod, node, pods, cfg.Dialects)
 	}
-	if against != "" {
-		n.Against, n.Fits = against, false
-	}
+	n.Fits = n.Fits && n.Excluded == "" && n.Against == ""
 	return n
 }
 
@@ -127,7 +127,8 @@ func firstShare(asked request.Pod) (request.Share, string) {
 
 // excludes returns why the node does not accept the pod, regardless of resources.
 func excludes(pod *corev1.Pod, node *corev1.Node) string {
-	if node.Spec.Unschedulable {
+	cordoned := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	if node.Spec.Unschedulable && !schedulingcorev1.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &cordoned, false) {
 		return "the node is cordoned"
 	}
 	if match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil {
@@ -163,10 +164,12 @@ func byCloseness(nodes []Node) {
 		switch {
 		case n.Fits:
 			return 0
-		case n.Against == "":
-			return 1
+		case n.Excluded != "":
+			return 3
+		case len(n.GPUs) == 0:
+			return 2
 		}
-		return 2
+		return 1
 	}
 	slices.SortStableFunc(nodes, func(a, b Node) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.most(), a.most()), strings.Compare(a.Name, b.Name))

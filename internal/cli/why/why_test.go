@@ -108,6 +108,11 @@ func TestJudge(t *testing.T) {
 		{"room for each container alone", pod("p", map[corev1.ResourceName]int64{memory: 9 << 10}, map[corev1.ResourceName]int64{memory: 9 << 10}, map[corev1.ResourceName]int64{memory: 8 << 10}),
 			node("n"), []*corev1.Pod{on("x", "GPU-0", 1<<10)}, nil, false, "not for all parts of the pod at once", nil},
 		{"a cordon", pod("p", twelve), node("n", func(n *corev1.Node) { n.Spec.Unschedulable = true }), nil, nil, false, "cordoned", []string{"", ""}},
+		{"a cordon that the pod tolerates", func() *corev1.Pod {
+			p := pod("p", twelve)
+			p.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists}}
+			return p
+		}(), node("n", func(n *corev1.Node) { n.Spec.Unschedulable = true }), nil, nil, true, "", nil},
 		{"a taint", pod("p", twelve), node("n", func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "gpu", Value: "x", Effect: corev1.TaintEffectNoSchedule}}
 		}), nil, nil, false, "gpu=x:NoSchedule", nil},
@@ -130,8 +135,9 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := judge(t, tt.pod, tt.node, tt.pods, tt.rooms)
-			if got.Fits != tt.fits || !strings.Contains(got.Against, tt.against) || (tt.against == "") != (got.Against == "") {
-				t.Errorf("fits: %t, against it %q; want %t, %q", got.Fits, got.Against, tt.fits, tt.against)
+			against := got.Excluded + got.Against
+			if got.Fits != tt.fits || !strings.Contains(against, tt.against) || (tt.against == "") != (against == "") {
+				t.Errorf("fits: %t, against it %q; want %t, %q", got.Fits, against, tt.fits, tt.against)
 			}
 			for i, want := range tt.gpus {
 				if len(got.GPUs) != len(tt.gpus) || got.GPUs[i].Against != want {
@@ -176,7 +182,8 @@ func TestWrite(t *testing.T) {
 	bound.Spec.NodeName, bound.Status.Phase = "half", corev1.PodRunning
 	invalid := pod("invalid", map[corev1.ResourceName]int64{memory: 1, "nri-vgpu.io/vgpu-cores": 101})
 	var out bytes.Buffer
-	for _, p := range []*corev1.Pod{waiting, small, bound, pod("plain", nil), invalid} {
+	two := pod("two", map[corev1.ResourceName]int64{memory: 8 << 10, number: 2})
+	for _, p := range []*corev1.Pod{waiting, two, small, bound, pod("plain", nil), invalid} {
 		out.WriteString("--- " + p.Name + "\n")
 		if err := answer(t, p).Write(&out, 0); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -102,19 +103,12 @@ func (a Answer) table(w io.Writer, most int) error {
 
 func (n Node) lines(w io.Writer) {
 	if len(n.GPUs) == 0 {
-		fmt.Fprintf(w, "%s\t-\t-\t%s\n", n.Name, oneLine(n.Against))
+		fmt.Fprintf(w, "%s\t-\t-\t%s\n", n.Name, oneLine(cmp.Or(n.Excluded, n.Against)))
 		return
 	}
 	for _, g := range n.GPUs {
-		against := g.Against
-		switch {
-		case against == "" && n.Against != "":
-			against = oneLine(n.Against)
-		case against == "":
-			against = "it has room"
-		}
 		_, free, _ := strings.Cut(g.String(), ": ")
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", n.Name, g.Index, free, against)
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", n.Name, g.Index, free, oneLine(cmp.Or(n.Excluded, g.Against, n.Against, "it has room")))
 	}
 }
 
@@ -125,7 +119,7 @@ func (a Answer) conclusion() string {
 		switch {
 		case n.Fits:
 			fits++
-		case n.Against != "":
+		case n.Excluded != "":
 			excluded++
 		}
 	}

@@ -31,8 +31,8 @@ type Use struct {
 // Reader reads pods. Its functions may remember what they have read.
 type Reader struct {
 	Config config.Config
-	// Request returns a pod's request, and whether any of its containers requests GPUs.
-	Request func(*corev1.Pod) (request.Pod, bool, error)
+	// Request returns the request of a pod's spec. Annotations do not change what a pod holds.
+	Request func(*corev1.Pod) (request.Pod, error)
 	// Assignment returns the assignment of a pod by nri-vgpu-scheduler or by the node, if any.
 	Assignment func(*corev1.Pod) (string, bool)
 }
@@ -40,11 +40,8 @@ type Reader struct {
 // NewReader returns a Reader of pods as the API server has them.
 func NewReader(cfg config.Config) Reader {
 	return Reader{
-		Config: cfg,
-		Request: func(pod *corev1.Pod) (request.Pod, bool, error) {
-			asked, err := request.Read(pod, cfg)
-			return asked, err == nil && slices.ContainsFunc(asked.Containers, request.Container.Asks), err
-		},
+		Config:  cfg,
+		Request: func(pod *corev1.Pod) (request.Pod, error) { return request.FromPod(pod, cfg.Dialects) },
 		Assignment: func(pod *corev1.Pod) (string, bool) {
 			text, assigned := pod.Annotations[assign.Annotation]
 			return text, assigned
@@ -66,40 +63,76 @@ func (r Reader) Use(node *corev1.Node, pods []*corev1.Pod) (Use, error) {
 	}
 	// A pod holds its GPU even if the GPU has become unhealthy.
 	ledger := placement.New(healthy(gpus), r.Config)
-	for _, pod := range r.holders(pods, gpus) {
-		for _, c := range pod.Containers {
-			if c.Asks() {
-				// A pod that finds no room has been refused by its node, or will be.
-				_, _ = ledger.Place(pod, c.Name)
-				break
-			}
-		}
+	for _, h := range r.holders(pods, gpus) {
+		h.enter(ledger)
 	}
 	ledger.SetGPUs(gpus)
 	return Use{gpus, ledger}, nil
 }
 
-// holders returns the requests of a node's pods, bound to their assigned GPUs: first those of pods
-// with an assignment, and then the others, the oldest first. The node chooses the GPUs of pods without
-// an assignment by the same rules.
-func (r Reader) holders(pods []*corev1.Pod, gpus []gpu.GPU) []request.Pod {
-	var assigned, others []request.Pod
-	for _, pod := range byAge(pods) {
-		asked, asks, err := r.Request(pod)
-		if err == nil && asks {
-			asked, err = volcano.Obey(asked, pod, gpus, r.Config)
-		}
-		if err != nil || !asks {
-			continue // no node starts a pod with a request that it cannot obey
-		}
-		text, ours := r.Assignment(pod)
-		if !ours {
-			others = append(others, asked)
-		} else if bound, err := assign.Bind(asked, text, gpus); err == nil {
-			assigned = append(assigned, bound)
+// holder is a pod that holds GPUs, or will.
+type holder struct {
+	request.Pod
+	// holds reports whether the pod has certainly got the GPUs to which its shares are bound.
+	holds bool
+}
+
+func (h holder) enter(ledger *placement.Ledger) {
+	// A started pod keeps its GPUs, even if the capacity has become less.
+	if h.holds && ledger.Hold(h.Pod) == nil {
+		return
+	}
+	for _, c := range h.Containers {
+		if c.Asks() {
+			// A pod that finds no room has been refused by its node, or will be.
+			_, _ = ledger.Place(h.Pod, c.Name)
+			return
 		}
 	}
-	return append(assigned, others...)
+}
+
+// holders returns the pods of a node that ask for GPUs, bound to their assigned GPUs: first those that
+// have started with an assignment, then those with an assignment, and then the others, the oldest
+// first. The node chooses the GPUs of pods without an assignment by the same rules.
+func (r Reader) holders(pods []*corev1.Pod, gpus []gpu.GPU) []holder {
+	var holding, assigned, others []holder
+	for _, pod := range byAge(pods) {
+		asked, err := r.Request(pod)
+		if err != nil || !slices.ContainsFunc(asked.Containers, request.Container.Asks) {
+			continue // no node starts a pod with an invalid spec
+		}
+		switch bound, ok := r.bound(asked, pod, gpus); {
+		case ok && started(pod):
+			holding = append(holding, holder{bound, true})
+		case ok:
+			assigned = append(assigned, holder{bound, false})
+		default:
+			others = append(others, holder{bound, false})
+		}
+	}
+	return slices.Concat(holding, assigned, others)
+}
+
+// bound returns the request of a pod, bound to the GPUs of its assignment if ok.
+func (r Reader) bound(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (bound request.Pod, ok bool) {
+	if text, assigned := r.Assignment(pod); assigned {
+		if bound, err := assign.Bind(asked, text, gpus); err == nil {
+			return bound, true
+		}
+	}
+	// An assignment by Volcano's scheduler, or wishes, which may have become invalid since.
+	if obeyed, err := volcano.Obey(asked, pod, gpus, r.Config); err == nil {
+		return obeyed, volcano.Assigned(pod)
+	}
+	return asked, false
+}
+
+// started reports whether kubelet has reported a container of the pod, which the node has granted its
+// GPUs.
+func started(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+		return s.ContainerID != ""
+	})
 }
 
 // byAge returns the pods, the oldest first.

@@ -70,6 +70,22 @@ func byVolcano(p *corev1.Pod, entry string) *corev1.Pod {
 	return with(p, volcano.Node+"=here", volcano.IDs+"="+entry, volcano.BindTime+"=1")
 }
 
+// annotated adds an annotation.
+func annotated(p *corev1.Pod, annotation string) *corev1.Pod {
+	key, value, _ := strings.Cut(annotation, "=")
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	p.Annotations[key] = value
+	return p
+}
+
+// running returns a pod of which kubelet has started a container.
+func running(p *corev1.Pod) *corev1.Pod {
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", ContainerID: "containerd://1"}}
+	return p
+}
+
 // node returns a Node that lists its GPUs.
 func node(gpus ...gpu.GPU) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "here", Annotations: map[string]string{assign.GPUsAnnotation: assign.FormatGPUs(gpus)}}}
@@ -114,15 +130,27 @@ func TestWhatPodsHold(t *testing.T) {
 			map[string][]string{"b": {"GPU-0"}}},
 		{"a pod without room holds nothing", one, []*corev1.Pod{asking("a", 1, "9000"), asking("b", 2, "9000"), asking("c", 3, "1000")},
 			map[string][]string{"a": {"GPU-0"}, "c": {"GPU-0"}}},
-		{"an assignment that is not obeyed", two, []*corev1.Pod{assigned(asking("a", 1, "1000"), "GPU-9"), asking("b", 2, "1000")},
-			map[string][]string{"b": {"GPU-0"}}},
+		{"an assignment to a GPU of another node", two, []*corev1.Pod{assigned(asking("a", 1, "9000"), "GPU-9"), asking("b", 2, "9000")},
+			map[string][]string{"a": {"GPU-0"}, "b": {"GPU-1"}}},
+		{"an annotation that has become invalid", two, []*corev1.Pod{annotated(assigned(asking("a", 1, "1000"), "GPU-1"), "nri-vgpu.io/compute-policy=x")},
+			map[string][]string{"a": {"GPU-1"}}},
+		{"a wish that has become invalid", two, []*corev1.Pod{annotated(assigned(pod("a", 1, container("main", volcanoMemory+"=1000")), "GPU-1"), volcano.UseUUID+"=GPU-0")},
+			map[string][]string{"a": {"GPU-1"}}},
+		{"a wish for no GPU of the node, without an assignment", one, []*corev1.Pod{annotated(pod("a", 1, container("main", volcanoMemory+"=1000")), volcano.UseUUID+"=GPU-9")},
+			map[string][]string{"a": {"GPU-0"}}},
+		{"more than a GPU has, all started", one,
+			[]*corev1.Pod{running(assigned(asking("a", 1, "9000"), "GPU-0")), running(assigned(asking("b", 2, "9000"), "GPU-0")), asking("c", 3, "1000")},
+			map[string][]string{"a": {"GPU-0"}, "b": {"GPU-0"}}},
+		{"more than a GPU has, not started", one,
+			[]*corev1.Pod{running(assigned(asking("a", 3, "9000"), "GPU-0")), assigned(asking("b", 1, "9000"), "GPU-0"), assigned(asking("c", 2, "1000"), "GPU-0")},
+			map[string][]string{"a": {"GPU-0"}, "c": {"GPU-0"}}},
 		{"a request that is invalid", one, []*corev1.Pod{pod("a", 1, container("main", memory+"=1000", volcanoMemory+"=1000")), asking("b", 2, "1000")},
 			map[string][]string{"b": {"GPU-0"}}},
 		{"an assignment by Volcano's scheduler", two, []*corev1.Pod{byVolcano(pod("a", 1, container("main", volcanoMemory+"=1000")), "GPU-1,NVIDIA,1000,0:")},
 			map[string][]string{"a": {"GPU-1"}}},
 		{"an assignment by Volcano's scheduler that is not obeyed", two,
-			[]*corev1.Pod{byVolcano(pod("a", 1, container("main", volcanoMemory+"=1000")), "GPU-9,NVIDIA,1000,0:"), asking("b", 2, "1000")},
-			map[string][]string{"b": {"GPU-0"}}},
+			[]*corev1.Pod{byVolcano(pod("a", 1, container("main", volcanoMemory+"=9000")), "GPU-9,NVIDIA,9000,0:"), asking("b", 2, "9000")},
+			map[string][]string{"a": {"GPU-0"}, "b": {"GPU-1"}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -156,7 +184,7 @@ func TestUnhealthyGPUsAreHeldAndNotGiven(t *testing.T) {
 	if diff := cmp.Diff([]gpu.GPU{sick}, use.GPUs); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	other, _, err := reader.Request(asking("b", 2, "1000"))
+	other, err := reader.Request(asking("b", 2, "1000"))
 	if err != nil || use.Ledger.Fits(other) {
 		t.Errorf("the next pod gets the unhealthy GPU: %v", err)
 	}
@@ -173,34 +201,13 @@ func TestNodesWithoutAListOfGPUs(t *testing.T) {
 	}
 }
 
-func TestRequestsOfPods(t *testing.T) {
-	tests := []struct {
-		name  string
-		pod   *corev1.Pod
-		asks  bool
-		fails bool
-	}{
-		{"asks", asking("a", 1, "1000"), true, false},
-		{"asks for nothing", pod("a", 1, container("main")), false, false},
-		{"is invalid", pod("a", 1, container("main", memory+"=1000", volcanoMemory+"=1000")), false, true},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			_, asks, err := NewReader(config.Default()).Request(tt.pod)
-			if asks != tt.asks || (err != nil) != tt.fails {
-				t.Errorf("it asks for GPUs: %t, %v", asks, err)
-			}
-		})
-	}
-}
-
 // A scheduler that remembers requests may know what a pod asks for and that it cannot get it.
 func TestRequestsWithAnErrorHoldNothing(t *testing.T) {
 	reader := NewReader(config.Default())
 	read := reader.Request
-	reader.Request = func(pod *corev1.Pod) (request.Pod, bool, error) {
-		asked, asks, err := read(pod)
-		return asked, asks, errors.Join(err, errors.New("refused"))
+	reader.Request = func(pod *corev1.Pod) (request.Pod, error) {
+		asked, err := read(pod)
+		return asked, errors.Join(err, errors.New("refused"))
 	}
 	use, err := reader.Use(node(gpu0), []*corev1.Pod{asking("a", 1, "1000")})
 	if err != nil || len(use.Ledger.Holders()) != 0 {
