@@ -6,7 +6,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -16,7 +18,9 @@
 
 #include "base/error.h"
 #include "base/now.h"
+#include "base/number.h"
 
+#include "pages/dying.h"
 #include "pages/limits.h"
 #include "pages/reserve.h"
 #include "pages/usage.h"
@@ -299,20 +303,116 @@ static void test_slots_are_taken_again(void)
 	}
 }
 
+// ---- a slot whose process has begun to exit
+
+static void *wait_for_the_end(void *unused)
+{
+	pause();
+	return unused;
+}
+
+// begin_to_exit ends the first thread of a new process, and not its second one.
+static void begin_to_exit(void)
+{
+	pthread_t thread;
+
+	CHECK(pthread_create(&thread, NULL, wait_for_the_end, NULL) == 0);
+	pthread_exit(NULL);
+}
+
+// A process that searches all slots leaves the slot of an exiting process free, with its contents.
+static void test_a_slot_of_an_exiting_process(void)
+{
+	static bool live[VG_MAX_SLOTS];
+	static struct vg_pages pages, next;
+	pid_t exiting = fork();
+
+	CHECK(exiting >= 0);
+	if (exiting == 0)
+		begin_to_exit();
+	while (!vg_dying((uint32_t)exiting))
+		usleep(1000);
+	make_pages(1000);
+	attach(&pages);
+	leave(100);
+	pages.usage->header.high_water = VG_MAX_SLOTS;
+	for (uint32_t i = 2; i < VG_MAX_SLOTS; i++)
+		pages.usage->slots[i].pid = (uint32_t)getppid();
+	pages.usage->slots[1].pid = (uint32_t)exiting;
+	attach(&next);
+	CHECK_EQUAL(next.slot, 2);
+	vg_slots_live(&pages, live);
+	CHECK(live[0] && !live[1] && live[2]);
+	CHECK(!vg_slots_reap(&pages, 0));
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 100);
+	kill(exiting, SIGKILL);
+	CHECK(waitpid(exiting, NULL, 0) == exiting);
+	CHECK(vg_slots_reap(&pages, 0));
+	CHECK_EQUAL(vg_usage_memory(&pages, 0), 0);
+	vg_pages_close(&next);
+	vg_pages_close(&pages);
+}
+
+// ---- the first process of a container
+
+// take_again takes slots as process 1 of a pid namespace, which finds its own pid in every place
+// that has none.
+static void take_again(void)
+{
+	static struct vg_pages pages;
+	uint64_t least = UINT64_MAX;
+
+	CHECK_EQUAL(getpid(), 1);
+	for (int i = 0; i < 5; i++) {
+		uint64_t begin = vg_now();
+
+		attach(&pages);
+		least = vg_min(least, vg_now() - begin);
+		vg_pages_close(&pages);
+	}
+	CHECK(least < 100 * ms);
+}
+
+static void in_a_pid_namespace(void)
+{
+	CHECK(unshare(geteuid() == 0 ? CLONE_NEWPID : CLONE_NEWUSER | CLONE_NEWPID) == 0);
+	in_child(take_again);
+}
+
+// No slot is waited for after the last one was taken.
+static void test_the_first_process(void)
+{
+	make_pages(1000);
+	in_child(in_a_pid_namespace);
+}
+
+// next_descriptor returns the number of the next file that the process opens.
+static int next_descriptor(void)
+{
+	int fd = dup(STDERR_FILENO);
+
+	CHECK(fd >= 0);
+	close(fd);
+	return fd;
+}
+
 // map_without_room requests a slot when the page cannot be mapped.
 static void map_without_room(void)
 {
 	static struct vg_pages pages;
 	struct vg_error error;
 	struct rlimit before;
+	int descriptor;
 
 	CHECK(vg_limits_open(&pages, dir, &error) == 0);
+	descriptor = next_descriptor();
 	CHECK(getrlimit(RLIMIT_AS, &before) == 0);
 	CHECK(setrlimit(RLIMIT_AS, &(struct rlimit){1, before.rlim_max}) == 0);
 	CHECK_EQUAL(vg_slot_take(&pages, &error), -1);
 	CHECK(strstr(error.text, "cannot map"));
 	CHECK_EQUAL(vg_slot_map(&pages, &error), -1);
 	CHECK(!pages.usage);
+	CHECK_EQUAL(next_descriptor(), descriptor);
 	CHECK(setrlimit(RLIMIT_AS, &before) == 0);
 	CHECK_EQUAL(vg_slot_take(&pages, &error), 0);
 }
@@ -327,7 +427,7 @@ static void test_page_that_cannot_be_mapped(void)
 static void look_without_input(void)
 {
 	static bool live[VG_MAX_SLOTS];
-	static struct vg_pages pages;
+	static struct vg_pages pages, dead[2];
 
 	close(0);
 	attach(&pages);
@@ -336,6 +436,17 @@ static void look_without_input(void)
 	CHECK_EQUAL(fcntl(0, F_GETFD), -1);
 	vg_slots_reap(&pages, 0);
 	CHECK_EQUAL(fcntl(0, F_GETFD), -1);
+	attach(&dead[0]);
+	attach(&dead[1]);
+	for (int i = 0; i < 2; i++) {
+		pages.usage->slots[dead[i].slot].devices[0].unmeasured_ns = vg_now();
+		pages.usage->slots[dead[i].slot].pid = INT32_MAX; // of no process
+		vg_pages_close(&dead[i]);
+	}
+	vg_slots_settle(&pages, 0);
+	CHECK_EQUAL(fcntl(0, F_GETFD), -1);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQUAL(pages.usage->slots[dead[i].slot].devices[0].unmeasured_ns, 0);
 }
 
 static void test_descriptors_are_closed(void)
@@ -373,6 +484,26 @@ static void replace_the_usage_page(void)
 	vg_pages_close(&pages);
 }
 
+// A page of another size may be another release's: no slot of it is taken for free.
+static void test_usage_page_of_another_size(void)
+{
+	static bool live[VG_MAX_SLOTS];
+	struct vg_pages pages;
+
+	make_pages(1000);
+	attach(&pages);
+	leave(100);
+	CHECK(truncate(pages.usage_path, sizeof *pages.usage + 1) == 0);
+	CHECK_EQUAL(used_after_reaping(&pages), 100);
+	vg_slots_live(&pages, live);
+	CHECK(live[0] && live[1]);
+	CHECK(truncate(pages.usage_path, sizeof *pages.usage) == 0);
+	CHECK_EQUAL(used_after_reaping(&pages), 0);
+	vg_slots_live(&pages, live);
+	CHECK(live[0] && !live[1]);
+	vg_pages_close(&pages);
+}
+
 static void test_usage_page_that_was_replaced(void)
 {
 	make_pages(1000);
@@ -391,6 +522,9 @@ int main(void)
 	test_page_that_cannot_be_mapped();
 	test_descriptors_are_closed();
 	test_usage_page_that_was_replaced();
+	test_usage_page_of_another_size();
+	test_a_slot_of_an_exiting_process();
+	test_the_first_process();
 	test_full_disk_refuses_and_kills_nobody();
 	test_slots_run_out_and_come_back();
 	return 0;
