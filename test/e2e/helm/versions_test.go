@@ -120,12 +120,25 @@ func (w *watch) stopAfter(old releases.Release) {
 		w.end()
 		<-w.done
 		w.Logf("while agents of %s started or ended, the Node offered these amounts of memory: %v", old.Version, w.seen)
-		other := slices.ContainsFunc(w.why, func(why string) bool { return !strings.HasPrefix(why, nodestatus.ReasonPluginNotRegistered+":") })
-		if !other && len(w.why) == w.seen[0] && w.last != 0 {
+		if w.onlyWithdrawn() && len(w.why) == w.seen[0] && w.last != 0 {
 			delete(w.seen, 0)
 		}
 	}
 	w.stop()
+}
+
+// onlyWithdrawn reports whether the Node offered no capacity only because the plugin was not
+// registered. When the patcher offers the capacity again, kubelet may write the allocatable amount of
+// before once more.
+func (w *watch) onlyWithdrawn() bool {
+	for i, why := range w.why {
+		withdrawn := strings.HasPrefix(why, nodestatus.ReasonPluginNotRegistered+":")
+		restored := i > 0 && strings.HasPrefix(why, nodestatus.ReasonGPUsHealthy+":")
+		if !withdrawn && !restored {
+			return false
+		}
+	}
+	return true
 }
 
 // assignments returns the allocations of the pods' containers, from their files.
