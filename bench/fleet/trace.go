@@ -71,8 +71,8 @@ func readFile[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	return all, err
 }
 
-// row is a row of a table, by the names of its columns. The first error in the numbers of the line
-// sticks.
+// row is a row of a table, by the names of its columns. err is the first error in parsing a number of
+// the row.
 type row struct {
 	columns map[string]int
 	fields  []string

@@ -25,8 +25,8 @@ import (
 const (
 	// killEvery is how often the leader of the schedulers is killed.
 	killEvery = time.Minute
-	// calm is how long nothing arrives at the end, and settle the time before, in which the last pods
-	// are bound.
+	// calm is the final period without arrivals, and settle the period before calm, in which the last
+	// pods are bound.
 	calm   = time.Minute
 	settle = time.Minute
 	// load is what the pods ask for on average, in parts of the cluster.
@@ -60,8 +60,8 @@ type churned struct {
 	Refused int `json:"refused"`
 	Double  int `json:"double_use"`
 	Kills   int `json:"leader_kills"`
-	// PodWrites counts the scheduler's writes of pods and bindings, Events its other writes but leases,
-	// and IdleWrites the scheduler's writes but leases while nothing happened.
+	// PodWrites counts the scheduler's writes of pods and bindings, and Events the scheduler's other
+	// writes, without leases. IdleWrites counts the writes in the calm period, without leases.
 	PodWrites  int `json:"pod_writes"`
 	Events     int `json:"event_writes"`
 	IdleWrites int `json:"idle_writes"`

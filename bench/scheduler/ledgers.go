@@ -141,8 +141,8 @@ func (l *ledgers) count() (bound, waiting, refused, double int) {
 	return len(l.bound), waiting, l.refused, l.double
 }
 
-// countWrites counts the schedulers' writes in the API server's audit log. Since still nothing
-// happened.
+// countWrites counts the schedulers' writes in the API server's audit log. Writes after still are idle
+// writes.
 func (c *churned) countWrites(path string, still time.Time) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -37,7 +37,7 @@ CUresult sim_module_global(const struct sim_module *module, const char *name, CU
 /* sim_image_text returns a copy of the PTX text in an image. */
 CUresult sim_image_text(const void *image, char **text);
 
-/* sim_cubin_text does the same for an ELF image from the linker (cubin.c). */
+/* sim_cubin_text returns a copy of the PTX text in an ELF image from the linker (cubin.c). */
 CUresult sim_cubin_text(const void *image, char **text);
 /* sim_cubin_new creates an image from a text and the size of its variables. */
 CUresult sim_cubin_new(const char *text, uint64_t global_bytes, void **image, size_t *size);

@@ -127,8 +127,8 @@ func (r *room) add(parts, n int64) {
 }
 
 // podsOf returns the number of pods of a shape that fit in the GPUs' room r and the host's
-// resources, as a fraction. The host's rest is worth something for larger hosts, too. Where no
-// whole pod fits there is no room.
+// resources. Unused processors and memory of the host count as a fraction of a pod. If no whole pod
+// fits, podsOf returns 0.
 func (n *Node) podsOf(s *Shape, r room, cpu, memory int64) float64 {
 	if r.gpus < int64(s.GPUs) || cpu < s.CPU || memory < s.Memory || !s.allows(n.Model) {
 		return 0
@@ -199,7 +199,8 @@ func (a *Account) cheapest(pod *Shape, all []float64) (gpus []int, least float64
 	return gpus, least, fits
 }
 
-// fullest returns the GPUs with the least free that have room for a pod.
+// fullest returns as many GPUs as a pod needs: of those with room for the pod, those with the least free
+// memory, and then time.
 func (a *Account) fullest(pod *Shape) (gpus []int, fits bool) {
 	for g, free := range a.GPUs {
 		if pod.Part.in(free) > 0 {

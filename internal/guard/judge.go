@@ -63,8 +63,8 @@ func (r rules) Judge(c Container, asks bool) (hide bool, err error) {
 	return count == 0 || count == 1 && value == "", nil
 }
 
-// left reports whether the guard allows a container without a check. The agent has limited the
-// container, has examined it without an allocation, or is the container itself.
+// left reports whether the guard allows a container without a check: a container that the agent has
+// limited, a container that the agent has examined without an allocation, and the agent's container.
 func (r rules) left(c Container) bool {
 	if !r.MarksExempt && slices.Contains(r.ExemptNamespaces, c.Namespace) {
 		return true

@@ -210,7 +210,8 @@ func TestDeviceNodes(t *testing.T) {
 	}
 }
 
-// Each container that asks for a part of a GPU is told of once, and no other.
+// The hook reports one outcome for each container that asks for a part of a GPU, and none for other
+// containers.
 func TestOutcomesAreTold(t *testing.T) {
 	n := newNode(t)
 	type outcome struct {

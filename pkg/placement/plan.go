@@ -30,8 +30,8 @@ const (
 )
 
 // Plan returns the allocations that Place would make for all containers of a pod, in the order of its
-// spec, and the mean part of the memory that would stay free on the pod's GPUs, from 0 to 1. Plan
-// does not change the ledger. If there is no room, Plan returns a *NoRoomError.
+// spec. Plan also returns the mean part of the memory that would stay free on the pod's GPUs, from 0 to
+// 1. Plan does not change the ledger. If there is no room, Plan returns a *NoRoomError.
 func (l *Ledger) Plan(pod request.Pod) (all []Allocation, free float64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,7 +31,7 @@ type Room struct {
 	Holders int
 	// Exclusive reports that a container has the GPU exclusively.
 	Exclusive bool
-	// Common reports that containers hold the memory in common. None is free for others.
+	// Common reports that containers hold the memory in common, so that no memory is free for others.
 	Common bool
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
-// group schedules the members of a group as kube-scheduler does: first all of them in the snapshot,
-// whose NodeInfos keep their generations, then it takes all back, and reserves them one after another
+// group schedules a group as kube-scheduler does. First it assumes all members in the snapshot, whose
+// NodeInfos keep their generations. Then it reverts them, and reserves the members one after another
 // without a new snapshot.
 type group struct {
 	plugin   *Plugin
@@ -176,8 +176,8 @@ func startAll(t *testing.T, bound []*corev1.Pod) {
 	}
 }
 
-// A view with members that the snapshot has only assumed must not stay for others, when the members
-// have been taken back and the NodeInfo has its old generation.
+// A view with assumed members must not stay cached after a revert, when the NodeInfo has its old
+// generation again.
 func TestAssumedMembersLeaveNoView(t *testing.T) {
 	c := &preemptionCase{gpus: []int{1, 1}, tenants: make([][]tenant, 2)}
 	snapshot := internalcache.NewTestSnapshotWithPodGroups(nil, c.nodes(), nil)

@@ -14,8 +14,8 @@ import (
 // Filter asks for a verdict on hundreds of nodes for each pod, and most of these nodes have not
 // changed since the last pod. Therefore a lookup reads one word.
 type memo struct {
-	// words are by the generation's last bits. A word has the generation in its upper bits, and the
-	// verdict in the lower bits; 0: none.
+	// words are indexed by the low bits of the generation. A word has the generation in its upper bits,
+	// and the verdict in the lower bits; 0 means no verdict.
 	words [memoWords]atomic.Uint64
 }
 

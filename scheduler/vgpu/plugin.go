@@ -169,8 +169,8 @@ func newPlugin(handle fwk.Handle, cfg config.Config) *Plugin {
 // of shapes.
 const mostShapes = 64
 
-// mostNodes and mostPods bound what is remembered of nodes and pods, more than the largest clusters
-// have. They are forgotten when they are deleted, unless an older snapshot still has them.
+// mostNodes and mostPods bound the caches, and exceed the largest clusters. The plugin drops the entry of
+// a deleted pod or Node, but an older snapshot may add the entry again.
 const (
 	mostNodes = 1 << 14
 	mostPods  = 1 << 18

@@ -21,7 +21,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// PreFilter reads what a pod requests. Pods that request no GPU skip the plugin.
+// PreFilter parses the request of a pod. Pods that request no GPU skip the plugin.
 func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	p.unseen.clear() // the snapshot is new, or has the members of the pod's group
 	asked, asks, err := p.requestOf(pod)
@@ -90,7 +90,8 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions {
 	return nil
 }
 
-// NormalizeScore replaces costs by scores: the most for the least cost, and 0 for the highest.
+// NormalizeScore maps costs to scores: the lowest cost to MaxScore, and the highest cost to 0. If all
+// costs are equal, every node gets MaxScore.
 func (*Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	if len(scores) == 0 {
 		return nil
@@ -130,7 +131,8 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *corev1.Po
 	return nil
 }
 
-// choose returns the assignment of a pod on a node. It leaves the room for nominated pods free if it can.
+// choose returns the assignment of a pod on a node. choose first tries to keep the room for nominated
+// pods free, and otherwise ignores them.
 func (p *Plugin) choose(asked *asking, info fwk.NodeInfo) (string, error) {
 	if nominated := p.nominated(asked, info.Node().Name); len(nominated) > 0 {
 		if assigned, err := p.chooseIn(asked, p.viewFor(asked, info, nominated...), info); err == nil {
@@ -233,8 +235,8 @@ func (p *Plugin) afterDelete(_ klog.Logger, _ *corev1.Pod, old, _ any) (fwk.Queu
 	return fwk.QueueSkip, nil
 }
 
-// afterUpdate wakes a pod if annotations have changed that say which GPUs it, or a pod that holds GPUs,
-// accepts or has.
+// afterUpdate wakes a pod if an annotation was changed that assigns GPUs, restricts them, or changes a
+// request.
 func (*Plugin) afterUpdate(_ klog.Logger, _ *corev1.Pod, old, changed any) (fwk.QueueingHint, error) {
 	before, after, err := util.As[*corev1.Pod](old, changed)
 	if err != nil {

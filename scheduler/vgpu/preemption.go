@@ -39,8 +39,8 @@ type Preemption struct {
 	patience time.Duration
 }
 
-// searchTime bounds the search on a node. Nothing is scheduled meanwhile, and up to a hundred nodes are
-// searched for a pod, several at a time.
+// searchTime bounds the search on a node. The scheduler schedules no other pod meanwhile, and searches up
+// to a hundred nodes for a pod, several at a time.
 const searchTime = 5 * time.Millisecond
 
 var (
@@ -80,7 +80,7 @@ func (p *Preemption) SelectVictimsOnNode(ctx context.Context, state fwk.CycleSta
 	if !asks {
 		return p.DefaultPreemption.SelectVictimsOnNode(ctx, state, preemptor, info, possible, pdbs)
 	}
-	// DefaultPreemption changes these.
+	// DefaultPreemption modifies state and info, so the search works on copies.
 	s := search{evaluator: p.Evaluator, state: state.Clone(), preemptor: preemptor, info: info.Snapshot()}
 	victims, violations, status := p.DefaultPreemption.SelectVictimsOnNode(ctx, state, preemptor, info, possible, pdbs)
 	if !status.IsSuccess() || violations > 0 {

@@ -213,9 +213,9 @@ func (o *outlook) forget(node string) {
 	}
 }
 
-// cost returns the part of a mean node's room that a pod of a kind takes on a node, and the UUIDs of
-// the GPUs where it takes least. The mean keeps its measure while more nodes get accounts. It returns no GPUs if the parts of the GPUs do not decide whether
-// the pod fits.
+// cost returns the room that a pod of a kind takes on a node, as a part of a mean node's room, and the
+// UUIDs of the GPUs where the pod takes least. A mean does not grow as more nodes get accounts, unlike a
+// sum. If the free parts of the GPUs have no room for the pod, cost returns no GPUs.
 func (o *outlook) cost(a account, k kind) (cost float64, uuids []string) {
 	shape := k.on(a.usable)
 	o.mu.RLock()

@@ -50,9 +50,9 @@ func podsOn(info fwk.NodeInfo) (pods []*corev1.Pod) {
 	return pods
 }
 
-// viewFor returns the view in which a pod's GPUs are chosen: without the pod itself, which the snapshot
-// of a group has already, with the members of its group that were reserved before, and beside other
-// pods.
+// viewFor returns the view for the choice of a pod's GPUs. The view omits the pod, which the snapshot of
+// a group may already contain. The view adds the pods that were reserved since the snapshot, and the
+// pods in beside.
 func (p *Plugin) viewFor(asked *asking, info fwk.NodeInfo, beside ...*corev1.Pod) *view {
 	before := append(p.unseen.on(info.Node().Name), beside...)
 	if !asked.group && len(before) == 0 {

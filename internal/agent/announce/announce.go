@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package announce tells nri-vgpu-scheduler which GPUs the node chose for the pods that another
-// scheduler has bound.
+// Package announce writes the node's choice of GPUs to the pods that another scheduler has bound, so
+// that nri-vgpu-scheduler knows the choice.
 package announce
 
 import (

@@ -221,7 +221,8 @@ func TestFailuresAreLoggedOnceAndRetried(t *testing.T) {
 	}
 }
 
-// Without room a pod is refused, which its events say. Any other reason is logged here alone.
+// If there is no room, the node refuses the pod, and Events report the refusal. The Announcer logs any
+// other error of Reserve.
 func TestGPUsThatCannotBeReservedAreAFailure(t *testing.T) {
 	assigned := pod("assigned", 0, 1024)
 	assigned.Annotations = map[string]string{assign.Annotation: `{"c0":["GPU-0"]}`}

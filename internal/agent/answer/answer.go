@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package answer reports to Volcano's scheduler what became of its assignments on the node.
+// Package answer reports the results of its assignments to Volcano's scheduler.
 package answer
 
 import (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodegpus derives the use of a node's GPUs from the Node and its pods, as the node's own
-// ledger has it.
+// Package nodegpus derives the use of a node's GPUs from the Node and its pods, by the rules of the
+// node's ledger.
 package nodegpus
 
 import (
@@ -91,9 +91,9 @@ func (h holder) enter(ledger *placement.Ledger) {
 	}
 }
 
-// holders returns the pods of a node that ask for GPUs, bound to their assigned GPUs: first those that
-// have started with an assignment, then those with an assignment, and then the others, the oldest
-// first. The node chooses the GPUs of pods without an assignment by the same rules.
+// holders returns the pods of a node that ask for GPUs, bound to their assigned GPUs. Started pods with
+// an assignment come first, then other pods with an assignment, and then pods without one. Within each
+// class the oldest comes first. The node chooses the GPUs of pods without an assignment by the same rules.
 func (r Reader) holders(pods []*corev1.Pod, gpus []gpu.GPU) []holder {
 	var holding, assigned, others []holder
 	for _, pod := range byAge(pods) {
