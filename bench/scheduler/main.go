@@ -96,6 +96,12 @@ func run(ctx context.Context, o options) (err error) {
 	if o.build, err = filepath.Abs(o.build); err != nil {
 		return err
 	}
+	if o.perf != "" {
+		// scheduler_perf runs in its own directory.
+		if o.perf, err = filepath.Abs(o.perf); err != nil {
+			return err
+		}
+	}
 	temp, remove, err := tempdir.New()
 	if err != nil {
 		return err
