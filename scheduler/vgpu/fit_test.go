@@ -57,7 +57,7 @@ func TestFitChangesNoVerdict(t *testing.T) {
 	for seed := range uint64(300) {
 		w := newWorld(seed)
 		w.cfg.Dialects.Native.Enabled = true
-		p := newPlugin(nil, w.cfg)
+		p := newPlugin(&nominating{}, w.cfg)
 		m := w.member("node-0")
 		node := m.info.Node()
 		for name, units := range map[corev1.ResourceName]int64{

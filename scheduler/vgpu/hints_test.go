@@ -26,7 +26,7 @@ func podWith(limits corev1.ResourceList) *corev1.Pod {
 func units(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalSI) }
 
 func TestOnlyReleasedGPUsWakeAPod(t *testing.T) {
-	p := newPlugin(nil, config.Default())
+	p := newPlugin(&nominating{}, config.Default())
 	memory := corev1.ResourceName(p.config.Dialects.Native.Memory)
 	waiting := podWith(corev1.ResourceList{memory: units(1)})
 	for name, test := range map[string]struct {
@@ -49,7 +49,7 @@ func TestOnlyReleasedGPUsWakeAPod(t *testing.T) {
 }
 
 func TestOnlyMoreRoomWakesAPod(t *testing.T) {
-	p := newPlugin(nil, config.Default())
+	p := newPlugin(&nominating{}, config.Default())
 	memory, cores := corev1.ResourceName(p.config.Dialects.Native.Memory), corev1.ResourceName(p.config.Dialects.Native.Cores)
 	node := func(gpus string, memoryUnits, coresUnits int64) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Annotations: map[string]string{assign.GPUsAnnotation: gpus}}}
@@ -83,7 +83,7 @@ func TestOnlyMoreRoomWakesAPod(t *testing.T) {
 }
 
 func TestChangedAnnotationsWakeAPod(t *testing.T) {
-	p := newPlugin(nil, config.Default())
+	p := newPlugin(&nominating{}, config.Default())
 	with := func(annotations map[string]string) *corev1.Pod {
 		pod := podWith(nil)
 		pod.Annotations = annotations
@@ -115,7 +115,7 @@ func TestVerdictsAreOfTheAmounts(t *testing.T) {
 	node := m.info.Node()
 	node.Status.Allocatable[corev1.ResourceName(d.Number)] = units(0)
 	m.info.SetNode(node)
-	p := newPlugin(nil, w.cfg)
+	p := newPlugin(&nominating{}, w.cfg)
 	memory := podWith(corev1.ResourceList{corev1.ResourceName(d.Memory): units(1000)})
 	both := podWith(corev1.ResourceList{corev1.ResourceName(d.Memory): units(1000), corev1.ResourceName(d.Number): units(1)})
 	for range 2 {

@@ -200,7 +200,7 @@ func TestPluginAndNodeAgree(t *testing.T) {
 	bound := 0
 	for seed := range uint64(150) {
 		w := newWorld(seed)
-		p := newPlugin(nil, w.cfg)
+		p := newPlugin(&nominating{}, w.cfg)
 		if seed%3 == 0 {
 			p.policy = Fragmentation
 		}
@@ -363,7 +363,7 @@ func withAnnotation(pod *corev1.Pod, assigned string) *corev1.Pod {
 func TestNodesAreJudgedInParallel(t *testing.T) {
 	w := newWorld(1)
 	w.cfg = config.Default()
-	p := newPlugin(nil, w.cfg)
+	p := newPlugin(&nominating{}, w.cfg)
 	p.policy = Fragmentation
 	var members []*member
 	for i := range 32 {

@@ -87,8 +87,9 @@ func (p *Preemption) SelectVictimsOnNode(ctx context.Context, state fwk.CycleSta
 		return victims, violations, status
 	}
 	_, harmless := preemption.FilterVictimsWithPDBViolation(possible, pdbs)
+	most := highest(victims) // which is lower than the preemptor's
 	for _, v := range harmless {
-		if !v.IsGroup() && v.Priority() < corev1helpers.PodPriority(preemptor) && v.Priority() <= highest(victims) && p.IsEligiblePod(s.info, v, preemptor) {
+		if !v.IsGroup() && v.Priority() <= most && p.IsEligiblePod(s.info, v, preemptor) {
 			s.possible = append(s.possible, v.Pods()[0])
 		}
 	}

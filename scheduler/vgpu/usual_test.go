@@ -42,7 +42,7 @@ func TestValuesAreTheCostsOfTheCluster(t *testing.T) {
 		cfg := config.Default()
 		cfg.Node.SlotsPerGPU = 100
 		w.cfg = cfg
-		p := newPlugin(nil, cfg)
+		p := newPlugin(&nominating{}, cfg)
 		p.policy = Fragmentation
 		var pods []*corev1.Pod
 		for i := range 5 {

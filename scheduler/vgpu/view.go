@@ -75,9 +75,6 @@ func (p *Plugin) assignmentOf(pod *corev1.Pod) (string, bool) {
 // nominated returns the pods for which preemption has made room on a node, and that the pod must not
 // take the room from.
 func (p *Plugin) nominated(asked *asking, node string) (pods []*corev1.Pod) {
-	if p.handle == nil {
-		return nil
-	}
 	for _, known := range p.handle.NominatedPodsForNode(node) {
 		pod := known.GetPod()
 		if string(pod.UID) != asked.UID && corev1helpers.PodPriority(pod) >= corev1helpers.PodPriority(asked.spec) {
