@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 
@@ -85,8 +86,11 @@ func (p *Plugin) verdictOn(asked *asking, info fwk.NodeInfo) (verdict, error) {
 // valueOn returns the value of a node on which a pod fits.
 func (p *Plugin) valueOn(asked *asking, info fwk.NodeInfo) (float64, error) {
 	known, err := p.verdictOn(asked, info)
-	if err != nil || known.valued || !known.fits {
+	if err != nil || known.valued {
 		return known.value, err
+	}
+	if !known.fits {
+		return 0, fmt.Errorf("score node %s: the pod does not fit", info.Node().Name)
 	}
 	if asked.group {
 		known.value, _ = asked.outlook.cost(asked.outlook.open(p.newView(info), info), asked.kind)
