@@ -232,26 +232,27 @@ type asking struct {
 // newAsking returns the request of a pod that is to be scheduled.
 func (p *Plugin) newAsking(asked request.Pod, pod *corev1.Pod) *asking {
 	units := request.Used([]*corev1.Pod{pod}, p.config.Dialects)
-	a := &asking{
-		Pod: asked, plugin: p, spec: pod, kind: kindOf(asked, pod), outlook: p.history.outlook(),
-		units: units, names: slices.Sorted(maps.Keys(units)),
+	a := &asking{Pod: asked, plugin: p, spec: pod, units: units, names: slices.Sorted(maps.Keys(units))}
+	key := memoKey{shape: shapeOf(asked, pod, units)}
+	if p.policy == Fragmentation {
+		a.kind, a.outlook = kindOf(asked, pod), p.history.outlook()
+		key.kind, key.outlook = a.kind, a.outlook.number
 	}
-	a.memo = p.memoOf(memoKey{shapeOf(asked, pod, units), a.kind, a.outlook})
+	a.memo = p.memoOf(key)
 	return a
 }
 
 // memoKey identifies all that a verdict and its value depend on, except the node.
 type memoKey struct {
 	shape
+	// kind and the number of the outlook are for the policy fragmentation. A key does not keep an
+	// outlook, which has the accounts of all nodes.
 	kind    kind
-	outlook *outlook
+	outlook uint64
 }
 
 // memoOf returns the memo of a key.
 func (p *Plugin) memoOf(key memoKey) *memo {
-	if p.policy != Fragmentation {
-		key = memoKey{shape: key.shape}
-	}
 	if known, ok := p.memos.Get(key); ok {
 		return known.(*memo)
 	}

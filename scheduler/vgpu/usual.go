@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
@@ -68,13 +67,11 @@ type history struct {
 	counts map[kind]float64
 	total  float64
 	added  float64 // since the current outlook
-	now    atomic.Pointer[outlook]
+	now    *outlook
 }
 
 func newHistory() *history {
-	h := &history{counts: map[kind]float64{}}
-	h.now.Store(newOutlook(nil))
-	return h
+	return &history{counts: map[kind]float64{}, now: newOutlook(1, nil)}
 }
 
 // add counts a pod.
@@ -102,14 +99,16 @@ func (h *history) outlook() *outlook {
 	defer h.mu.Unlock()
 	if h.added > 0 && 4*h.added >= h.total {
 		h.added = 0
-		h.now.Store(newOutlook(h.counts))
+		h.now = newOutlook(h.now.number+1, h.counts)
 	}
-	return h.now.Load()
+	return h.now
 }
 
 // outlook is the kinds of pods that a cluster usually gets, and the room of its nodes for them. An
 // outlook is safe for concurrent use.
 type outlook struct {
+	// number is unique in a history.
+	number  uint64
 	kinds   []kind
 	weights []float64
 
@@ -119,6 +118,8 @@ type outlook struct {
 	rooms []float64
 	// accounts are by the node's name.
 	accounts map[string]account
+	// usual are the kinds on nodes with GPUs of one size, by the size.
+	usual map[uint64][]fragmentation.Usual
 }
 
 // account is a node's account for one generation of its NodeInfo.
@@ -129,8 +130,8 @@ type account struct {
 	uuids      []string
 }
 
-func newOutlook(counts map[kind]float64) *outlook {
-	o := &outlook{accounts: map[string]account{}}
+func newOutlook(number uint64, counts map[kind]float64) *outlook {
+	o := &outlook{number: number, accounts: map[string]account{}, usual: map[uint64][]fragmentation.Usual{}}
 	byCount := slices.SortedFunc(maps.Keys(counts), func(a, b kind) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.gpus, b.gpus), cmp.Compare(a.computePPM, b.computePPM),
 			cmp.Compare(a.part.Bytes, b.part.Bytes), cmp.Compare(a.part.PPM, b.part.PPM), cmp.Compare(a.part.GiB, b.part.GiB),
@@ -187,12 +188,24 @@ func (o *outlook) open(v *view, info fwk.NodeInfo) account {
 		opened.uuids = append(opened.uuids, r.UUID)
 		node.GPUs = append(node.GPUs, partOf(r))
 	}
+	opened.Account = fragmentation.Open(o.usualOn(opened.usable), &node)
+	return opened
+}
+
+// usualOn returns the kinds on nodes whose GPUs have so much usable memory. All accounts of such nodes
+// share the result.
+func (o *outlook) usualOn(usable uint64) []fragmentation.Usual {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if known, ok := o.usual[usable]; ok {
+		return known
+	}
 	usual := make([]fragmentation.Usual, len(o.kinds))
 	for k := range o.kinds {
-		usual[k] = fragmentation.Usual{Shape: o.kinds[k].on(opened.usable), Weight: o.weights[k]}
+		usual[k] = fragmentation.Usual{Shape: o.kinds[k].on(usable), Weight: o.weights[k]}
 	}
-	opened.Account = fragmentation.Open(usual, &node)
-	return opened
+	o.usual[usable] = usual
+	return usual
 }
 
 // partOf returns the free part of a GPU.
@@ -220,16 +233,12 @@ func (o *outlook) cost(a account, k kind) (cost float64, uuids []string) {
 	shape := k.on(a.usable)
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	mean := make([]float64, len(o.rooms))
-	for k := range mean {
-		mean[k] = o.rooms[k] / float64(max(len(o.accounts), 1))
-	}
-	gpus, cost, fits := a.Cost(&shape, mean)
+	gpus, cost, fits := a.Cost(&shape, o.rooms)
 	if !fits {
 		return 0, nil
 	}
 	for _, g := range gpus {
 		uuids = append(uuids, a.uuids[g])
 	}
-	return cost, uuids
+	return cost * float64(max(len(o.accounts), 1)), uuids
 }

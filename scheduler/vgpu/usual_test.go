@@ -5,8 +5,10 @@ package vgpu
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
+	"weak"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -199,6 +201,22 @@ func TestOutlookIsOfTheFrequentKinds(t *testing.T) {
 	if again := h.outlook(); again != o {
 		t.Error("the outlook has changed without a new pod")
 	}
+}
+
+// An outlook has the accounts of all nodes, so what the plugin remembers must not keep old ones.
+func TestOldOutlooksAreFreed(t *testing.T) {
+	p := newPlugin(&nominating{}, config.Default())
+	p.policy = Fragmentation
+	pod := one("pod", 1024, 0, 1, 0)
+	p.history.add(kindOf(read(t, p, pod), pod))
+	old := weak.Make(p.newAsking(read(t, p, pod), pod).outlook)
+	if p.history.add(kind{gpus: 1}); p.newAsking(read(t, p, pod), pod).outlook == old.Value() {
+		t.Fatal("the outlook is not replaced")
+	}
+	if runtime.GC(); old.Value() != nil {
+		t.Error("the old outlook is still in memory")
+	}
+	runtime.KeepAlive(p)
 }
 
 func TestNormalizeScore(t *testing.T) {
