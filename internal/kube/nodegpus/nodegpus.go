@@ -102,7 +102,7 @@ func (r Reader) holders(pods []*corev1.Pod, gpus []gpu.GPU) []holder {
 			continue // no node starts a pod with an invalid spec
 		}
 		switch bound, ok := r.bound(asked, pod, gpus); {
-		case ok && started(pod):
+		case ok && started(asked, pod):
 			holding = append(holding, holder{bound, true})
 		case ok:
 			assigned = append(assigned, holder{bound, false})
@@ -127,11 +127,11 @@ func (r Reader) bound(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (bound
 	return asked, false
 }
 
-// started reports whether kubelet has reported a container of the pod, which the node has granted its
-// GPUs.
-func started(pod *corev1.Pod) bool {
+// started reports whether kubelet has reported a container that asks for GPUs, which the node has
+// therefore granted. Containers that do not ask start without a grant.
+func started(asked request.Pod, pod *corev1.Pod) bool {
 	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
-		return s.ContainerID != ""
+		return s.ContainerID != "" && asked.Asks(s.Name)
 	})
 }
 

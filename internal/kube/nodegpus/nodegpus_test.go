@@ -86,6 +86,12 @@ func running(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
+// startedIdle returns a pod of which kubelet has started only the container "idle".
+func startedIdle(p *corev1.Pod) *corev1.Pod {
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "idle", ContainerID: "containerd://1"}, {Name: "main"}}
+	return p
+}
+
 // node returns a Node that lists its GPUs.
 func node(gpus ...gpu.GPU) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "here", Annotations: map[string]string{assign.GPUsAnnotation: assign.FormatGPUs(gpus)}}}
@@ -143,6 +149,12 @@ func TestWhatPodsHold(t *testing.T) {
 			map[string][]string{"a": {"GPU-0"}, "b": {"GPU-0"}}},
 		{"more than a GPU has, not started", one,
 			[]*corev1.Pod{running(assigned(asking("a", 3, "9000"), "GPU-0")), assigned(asking("b", 1, "9000"), "GPU-0"), assigned(asking("c", 2, "1000"), "GPU-0")},
+			map[string][]string{"a": {"GPU-0"}, "c": {"GPU-0"}}},
+		{"a container that asks for nothing has started", one,
+			[]*corev1.Pod{
+				running(assigned(asking("a", 1, "9000"), "GPU-0")),
+				startedIdle(assigned(pod("b", 2, container("idle"), container("main", memory+"=9000")), "GPU-0")), asking("c", 3, "1000"),
+			},
 			map[string][]string{"a": {"GPU-0"}, "c": {"GPU-0"}}},
 		{"a request that is invalid", one, []*corev1.Pod{pod("a", 1, container("main", memory+"=1000", volcanoMemory+"=1000")), asking("b", 2, "1000")},
 			map[string][]string{"b": {"GPU-0"}}},
