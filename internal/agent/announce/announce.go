@@ -7,17 +7,14 @@ package announce
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
@@ -28,12 +25,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-const (
-	// interval is how often the Announcer checks the pods without a Poke.
-	interval = 5 * time.Second
-	// patchTimeout bounds one request.
-	patchTimeout = 5 * time.Second
-)
+// interval is how often the Announcer checks the pods without a Poke.
+const interval = 5 * time.Second
 
 // Pods are the node's pods as the API server reports them.
 type Pods interface {
@@ -105,36 +98,30 @@ func (a *Announcer) round(ctx context.Context) {
 		return cmp.Or(cmp.Compare(rank(x), rank(y)), x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.UID, y.UID))
 	})
 	// All GPUs are allocated before the first write, which may wait for the API server.
-	errs := make([]error, len(all))
+	reserved := make([]error, len(all))
 	for i, pod := range all {
-		errs[i] = a.reserve(pod)
+		reserved[i] = a.reserve(pod)
 	}
 	known := map[string]bool{}
 	for i, pod := range all {
 		uid := string(pod.UID)
 		known[uid] = true
-		if errs[i] == nil && !time.Now().Before(a.next[uid]) {
-			errs[i] = a.announce(ctx, pod)
-		} else if errs[i] == nil {
-			continue // its last announcement failed just now
+		if time.Now().Before(a.next[uid]) {
+			continue // it failed just now
 		}
-		if errs[i] != nil {
+		err := reserved[i]
+		if err == nil {
+			err = a.announce(ctx, pod)
+		}
+		if err != nil {
 			a.next[uid] = time.Now().Add(interval)
 		}
-		if a.failures.Note(uid, errs[i]) == loop.Failed {
-			a.Log.Warn("failed to announce the GPUs of a pod to nri-vgpu-scheduler; retrying", "namespace", pod.Namespace, "pod", pod.Name, "error", errs[i])
+		if a.failures.Note(uid, err) == loop.Failed {
+			a.Log.Warn("failed to announce the GPUs of a pod to nri-vgpu-scheduler; retrying", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 		}
 	}
-	for uid := range a.failures {
-		if !known[uid] {
-			delete(a.failures, uid)
-		}
-	}
-	for uid := range a.next {
-		if !known[uid] {
-			delete(a.next, uid)
-		}
-	}
+	maps.DeleteFunc(a.failures, func(uid, _ string) bool { return !known[uid] })
+	maps.DeleteFunc(a.next, func(uid string, _ time.Time) bool { return !known[uid] })
 }
 
 func assigned(pod *corev1.Pod) bool {
@@ -178,25 +165,7 @@ func (a *Announcer) announce(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("the node's choice: %w", err)
 	}
-	return a.write(ctx, pod, text)
-}
-
-// write writes an assignment through the status subresource, so that its permission does not extend
-// to the pod's spec.
-func (a *Announcer) write(ctx context.Context, pod *corev1.Pod, text string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "annotations": map[string]string{assign.Annotation: text},
-	}})
-	if err != nil {
-		return fmt.Errorf("encode an assignment: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
-	defer cancel()
-	_, err = a.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the pod is gone, or another pod has its name
-	}
-	if err != nil {
+	if err := pods.Annotate(ctx, a.Client, pod, map[string]string{assign.Annotation: text}); err != nil {
 		return err
 	}
 	a.Log.Debug("announced the GPUs of a pod to nri-vgpu-scheduler", "namespace", pod.Namespace, "pod", pod.Name, "assigned", text)

@@ -4,11 +4,9 @@ package announce
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -16,15 +14,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
@@ -233,52 +227,6 @@ func TestGPUsThatCannotBeReservedAreAFailure(t *testing.T) {
 		a.round(t.Context())
 		if len(w.patches()) > 0 || !strings.Contains(w.log.String(), "pod="+p.Name+" error=\"the disk is full\"") {
 			t.Errorf("pod %s: patches %v, logged: %s", p.Name, w.patches(), w.log.String())
-		}
-	}
-}
-
-// silent is an API server that never answers.
-type silent struct{}
-
-func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
-	<-r.Context().Done()
-	return nil, r.Context().Err()
-}
-
-// If the API server does not answer, the other pods' turn comes after five seconds.
-func TestARequestEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		foreign := pod("foreign", 0, 1024)
-		w := newWorld(t, foreign)
-		a := w.announcer()
-		client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://api", Transport: silent{}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		a.Client = client
-		if err := w.Reserve(foreign); err != nil {
-			t.Fatal(err)
-		}
-		begin := time.Now()
-		if err := a.announce(t.Context(), foreign); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("announce() = %v", err)
-		}
-		if took := time.Since(begin); took != 5*time.Second {
-			t.Errorf("it took %v", took)
-		}
-	})
-}
-
-func TestAPodThatIsGoneIsNoFailure(t *testing.T) {
-	for _, answer := range []error{
-		apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "foreign"),
-		apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "foreign", errors.New("another UID")),
-	} {
-		w := newWorld(t, pod("foreign", 0, 1024))
-		w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, answer })
-		w.announcer().round(t.Context())
-		if w.log.Len() > 0 {
-			t.Errorf("logged: %s", w.log.String())
 		}
 	}
 }

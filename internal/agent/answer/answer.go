@@ -5,18 +5,15 @@ package answer
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
@@ -32,8 +29,6 @@ const (
 	interval = 5 * time.Second
 	// gather is how long changes that arrive together are batched.
 	gather = 50 * time.Millisecond
-	// patchTimeout bounds one request.
-	patchTimeout = 5 * time.Second
 )
 
 // Pods are the node's pods as the API server reports them.
@@ -198,8 +193,8 @@ func (a *Answerer) answer(ctx context.Context, pod *corev1.Pod) (settled bool, e
 	if len(changes) == 0 {
 		return false, err
 	}
-	if patchErr := a.patch(ctx, pod, changes); patchErr != nil {
-		return false, errors.Join(err, patchErr)
+	if writeErr := pods.Annotate(ctx, a.Client, pod, changes); writeErr != nil {
+		return false, errors.Join(err, fmt.Errorf("answer Volcano's scheduler: %w", writeErr))
 	}
 	a.Log.Debug("answered Volcano's scheduler", "namespace", pod.Namespace, "pod", pod.Name, "changes", changes)
 	return changes[volcano.Phase] != "", err
@@ -222,25 +217,6 @@ func (a *Answerer) failed(uid string, pod *corev1.Pod) bool {
 	return false
 }
 
-// patch writes annotations through the status subresource, so that its permission does not extend
-// to the pod's spec.
-func (a *Answerer) patch(ctx context.Context, pod *corev1.Pod, changes map[string]string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": changes}})
-	if err != nil {
-		return fmt.Errorf("encode an answer to Volcano's scheduler: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
-	defer cancel()
-	_, err = a.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the pod is gone, or another pod has its name
-	}
-	if err != nil {
-		return fmt.Errorf("answer Volcano's scheduler: %w", err)
-	}
-	return nil
-}
-
 // say logs each error of a pod once.
 func (a *Answerer) say(pod *corev1.Pod, err error) {
 	if a.failures.Note(string(pod.UID), err) == loop.Failed {
@@ -254,21 +230,9 @@ func (a *Answerer) forget(all []*corev1.Pod) {
 	for _, pod := range all {
 		known[string(pod.UID)], known[pods.RuntimeUID(pod)] = true, true
 	}
-	for uid := range a.failures {
-		if !known[uid] {
-			delete(a.failures, uid)
-		}
-	}
-	for uid := range a.missed {
-		if !known[uid] {
-			delete(a.missed, uid)
-		}
-	}
+	maps.DeleteFunc(a.failures, func(uid, _ string) bool { return !known[uid] })
+	maps.DeleteFunc(a.missed, func(uid string, _ bool) bool { return !known[uid] })
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for uid := range a.outcomes {
-		if !known[uid] {
-			delete(a.outcomes, uid)
-		}
-	}
+	maps.DeleteFunc(a.outcomes, func(uid string, _ map[string]bool) bool { return !known[uid] })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pods lists the node's pods by the UID that the container runtime uses, from a watch on
-// the API server.
+// the API server, and annotates them.
 package pods
 
 import (
