@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -203,14 +202,17 @@ func (f *full) schedulers(ctx context.Context, o options) (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
+	configuration, err := withVGPU()
+	if err != nil {
+		return nil, err
+	}
+	connection := map[string]any{"kubeconfig": f.Kubeconfig(), "qps": 1000, "burst": 2000}
+	election := map[string]any{"leaderElect": true, "resourceName": scheduler, "resourceNamespace": "kube-system"}
 	for i := range 2 {
 		name := fmt.Sprintf("%s-%d", scheduler, i)
 		file := filepath.Join(f.dir, name+".yaml")
-		config := fmt.Sprintf("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+
-			"leaderElection: {leaderElect: true, resourceName: %s, resourceNamespace: kube-system}\nclientConnection: {kubeconfig: %s, qps: 1000, burst: 2000}\n%s",
-			scheduler, f.Kubeconfig(), profile)
-		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-			return nil, err
+		if err := configuration.write(file, connection, election); err != nil {
+			return nil, errors.Join(err, p.stop())
 		}
 		replica := &program{
 			name: name, path: filepath.Join(o.build, "bin", scheduler), args: []string{"--config=" + file, "--secure-port=0"},
@@ -220,10 +222,6 @@ func (f *full) schedulers(ctx context.Context, o options) (*pair, error) {
 			return nil, errors.Join(err, p.stop())
 		}
 		p.replicas[name] = replica
-		// The first replica shall lead, so that its process is known.
-		if err := pause(ctx, 2*time.Second); err != nil {
-			return nil, err
-		}
 	}
 	return p, nil
 }
@@ -248,41 +246,6 @@ func (p *pair) stop() (err error) {
 		err = errors.Join(err, replica.stop())
 	}
 	return err
-}
-
-// program is a process that is started, killed and started again.
-type program struct {
-	name, path string
-	args, env  []string
-
-	process *exec.Cmd
-	output  *lockedBuffer
-}
-
-func (p *program) start(ctx context.Context) error {
-	p.output = &lockedBuffer{}
-	p.process = exec.CommandContext(ctx, p.path, p.args...)
-	p.process.Env = append(os.Environ(), p.env...)
-	p.process.Stdout, p.process.Stderr = p.output, p.output
-	if err := p.process.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", p.name, err)
-	}
-	return nil
-}
-
-func (p *program) log() []byte { return p.output.bytes() }
-
-// stop kills the process. A process that has ended by itself is an error.
-func (p *program) stop() error {
-	if err := p.process.Process.Kill(); err != nil {
-		return fmt.Errorf("%s has ended; its log ends with: %s", p.name, lastLines(string(p.log()), 20))
-	}
-	_ = p.process.Wait() // the signal ends the process with an error
-	return nil
-}
-
-func (p *program) restart(ctx context.Context) error {
-	return errors.Join(p.stop(), p.start(ctx))
 }
 
 func pause(ctx context.Context, length time.Duration) error {

@@ -78,10 +78,10 @@ func (r *result) fill(ctx context.Context, o options, temp string) (err error) {
 		return err
 	}
 	program := filepath.Join(o.build, "bin", scheduler)
-	if r.BaselineRSS, r.BaselineRebuild, err = f.start(ctx, program, "kube-scheduler", ""); err != nil {
+	if r.BaselineRSS, r.BaselineRebuild, err = f.start(ctx, program, "kube-scheduler", inTree); err != nil {
 		return fmt.Errorf("without the plugin: %w", err)
 	}
-	if r.RSS, r.Rebuild, err = f.start(ctx, program, scheduler, profile); err != nil {
+	if r.RSS, r.Rebuild, err = f.start(ctx, program, scheduler, withVGPU); err != nil {
 		return fmt.Errorf("with the plugin: %w", err)
 	}
 	return nil
@@ -176,39 +176,49 @@ func goMemoryLimit() (string, error) {
 	return values.Scheduler.GoMemoryLimit, nil
 }
 
-// profile is the profile of the chart, for pods that name no scheduler.
-const profile = `
-profiles:
-  - schedulerName: default-scheduler
-    plugins:
-      multiPoint:
-        enabled:
-          - {name: VGPU, weight: 5}
-          - {name: VGPUNodeResourcesFit}
-          - {name: VGPUPreemption}
-        disabled:
-          - {name: NodeResourcesFit}
-          - {name: DefaultPreemption}
-      bind:
-        disabled:
-          - {name: "*"}
-        enabled:
-          - {name: VGPU}
-          - {name: DefaultBinder}
-`
+// settings are a KubeSchedulerConfiguration.
+type settings map[string]any
+
+// withVGPU returns the settings of the benchmark of throughput: the chart's profile, for pods that name
+// no scheduler.
+func withVGPU() (s settings, err error) {
+	text, err := os.ReadFile("scheduler/perf/testdata/scheduler.yaml")
+	if err != nil {
+		return nil, err
+	}
+	return s, yaml.Unmarshal(text, &s)
+}
+
+// inTree returns the settings of kube-scheduler without profiles.
+func inTree() (settings, error) {
+	return settings{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}, nil
+}
+
+// write writes the settings to a file, with these settings of the connection and of the election of a
+// leader.
+func (s settings) write(file string, connection, election map[string]any) error {
+	s["clientConnection"], s["leaderElection"] = connection, election
+	text, err := yaml.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, text, 0o600)
+}
 
 // start starts the program with a waiting pod, and returns its peak of resident memory in MiB and the
 // seconds until it has bound the pod.
-func (f *full) start(ctx context.Context, program, name, profile string) (rss, seconds float64, err error) {
+func (f *full) start(ctx context.Context, program, name string, read func() (settings, error)) (rss, seconds float64, err error) {
 	fmt.Fprintf(os.Stderr, "start %s\n", name)
 	pods := f.api.CoreV1().Pods(metav1.NamespaceDefault)
 	if _, err := pods.Create(ctx, newPod(name), metav1.CreateOptions{}); err != nil {
 		return 0, 0, err
 	}
 	file := filepath.Join(f.dir, name+".yaml")
-	config := fmt.Sprintf("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: {leaderElect: false}\n"+
-		"clientConnection: {kubeconfig: %s}\n%s", f.Kubeconfig(), profile)
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	configuration, err := read()
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := configuration.write(file, map[string]any{"kubeconfig": f.Kubeconfig()}, map[string]any{"leaderElect": false}); err != nil {
 		return 0, 0, err
 	}
 	limit, err := goMemoryLimit()

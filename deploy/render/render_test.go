@@ -156,13 +156,43 @@ func decode(t *testing.T, rendered string) []runtime.Object {
 // configured returns config.toml as the chart renders it.
 func configured(t *testing.T, rendered string) string {
 	t.Helper()
+	return dataOf(t, rendered, "nri-vgpu", "config.toml")
+}
+
+// dataOf returns the data of a rendered ConfigMap.
+func dataOf(t *testing.T, rendered, name, key string) string {
+	t.Helper()
 	for _, object := range decode(t, rendered) {
-		if m, ok := object.(*corev1.ConfigMap); ok && m.Name == "nri-vgpu" {
-			return m.Data["config.toml"]
+		if m, ok := object.(*corev1.ConfigMap); ok && m.Name == name {
+			return m.Data[key]
 		}
 	}
-	t.Fatal("there is no ConfigMap nri-vgpu")
+	t.Fatalf("there is no ConfigMap %s", name)
 	return ""
+}
+
+// The benchmarks measure the scheduler with the plugins of the chart.
+func TestBenchmarksHaveThePluginsOfTheChart(t *testing.T) {
+	plugins := func(text []byte) any {
+		var configuration struct {
+			Profiles []struct{ Plugins map[string]any }
+		}
+		if err := yaml.Unmarshal(text, &configuration); err != nil {
+			t.Fatal(err)
+		}
+		if len(configuration.Profiles) != 1 || len(configuration.Profiles[0].Plugins) == 0 {
+			t.Fatalf("want one profile with plugins: %s", text)
+		}
+		return configuration.Profiles[0].Plugins
+	}
+	measured, err := os.ReadFile(filepath.Join(root, "scheduler/perf/testdata/scheduler.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed := dataOf(t, template(t, "nri-vgpu-system", "--values", "testdata/operator.yaml"), "nri-vgpu-scheduler", "scheduler.yaml")
+	if diff := cmp.Diff(plugins([]byte(installed)), plugins(measured)); diff != "" {
+		t.Errorf("(-chart +scheduler/perf):\n%s", diff)
+	}
 }
 
 // Every key with its default as a value results in this default.

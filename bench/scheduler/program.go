@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// program is a process that is started, killed and started again.
+type program struct {
+	name, path string
+	args, env  []string
+
+	process *exec.Cmd
+	output  *lockedBuffer
+}
+
+func (p *program) start(ctx context.Context) error {
+	p.output = &lockedBuffer{}
+	p.process = exec.CommandContext(ctx, p.path, p.args...)
+	p.process.Env = append(os.Environ(), p.env...)
+	p.process.Stdout, p.process.Stderr = p.output, p.output
+	if err := p.process.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	return nil
+}
+
+func (p *program) log() []byte { return p.output.bytes() }
+
+// stop kills the process. A process that has ended by itself is an error.
+func (p *program) stop() error {
+	killErr := p.process.Process.Kill()
+	_ = p.process.Wait() // the signal ends the process with an error
+	if status, ok := p.process.ProcessState.Sys().(syscall.WaitStatus); killErr != nil || !ok || status.Signal() != syscall.SIGKILL {
+		return fmt.Errorf("%s has ended by itself (%v); its log ends with: %s", p.name, p.process.ProcessState, lastLines(string(p.log()), 20))
+	}
+	return nil
+}
+
+func (p *program) restart(ctx context.Context) error {
+	return errors.Join(p.stop(), p.start(ctx))
+}
