@@ -64,7 +64,8 @@ func (r rules) Judge(c Container, asks bool) (hide bool, err error) {
 }
 
 // left reports whether the guard allows a container without a check: a container that the agent has
-// limited, a container that the agent has examined without an allocation, and the agent's container.
+// limited, a container that the agent has examined without an allocation, and the agent's container. If
+// the agent does not mark the containers of exempt namespaces, left allows all of them.
 func (r rules) left(c Container) bool {
 	if !r.MarksExempt && slices.Contains(r.ExemptNamespaces, c.Namespace) {
 		return true
