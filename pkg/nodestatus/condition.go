@@ -29,8 +29,9 @@ const (
 )
 
 // condition returns the condition of the agent and its GPUs, without times.
-// condition returns nil for a Node that never had a GPU, and before the agent's
-// first report.
+// condition returns nil, for no change, if the Node never had a GPU, before the
+// agent's first report, and while all is well but the agent does not know the
+// node's pods yet.
 func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now time.Time) *corev1.NodeCondition {
 	say := func(status corev1.ConditionStatus, reason, message string) *corev1.NodeCondition {
 		return &corev1.NodeCondition{Type: ConditionReady, Status: status, Reason: reason, Message: message}
@@ -55,6 +56,9 @@ func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now t
 	if bad := unhealthy(o.Report.GPUs); len(bad) > 0 {
 		return say(corev1.ConditionFalse, ReasonGPUUnhealthy,
 			fmt.Sprintf("%d of %d GPUs take no new containers: %s", len(bad), len(o.Report.GPUs), strings.Join(bad, "; ")))
+	}
+	if o.Report.Sums == nil {
+		return nil // the Node still offers what it offered before, which may be nothing
 	}
 	return say(corev1.ConditionTrue, ReasonGPUsHealthy, fmt.Sprintf("GPUs that take containers: %d", len(o.Report.GPUs)))
 }

@@ -22,7 +22,7 @@ func TestCondition(t *testing.T) {
 	bare := &corev1.Node{}
 	had := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: "Ready"}, {Type: ConditionReady}}}}
 	seen := func(age time.Duration, registered bool, gpus ...gpu.GPU) Observation {
-		return Observation{Report: &nodereport.Report{PluginRegistered: registered, GPUs: gpus}, Alive: now.Add(-age)}
+		return Observation{Report: &nodereport.Report{PluginRegistered: registered, GPUs: gpus, Sums: &nodereport.Sums{}}, Alive: now.Add(-age)}
 	}
 	healthy, lost := testGPU("GPU-a", true), testGPU("GPU-b", false)
 	lost.Index, lost.Reason = 1, "fell off the bus"
@@ -36,6 +36,7 @@ func TestCondition(t *testing.T) {
 		{"no GPU ever", bare, seen(0, true), ""},
 		{"no GPU ever, agent away", bare, seen(time.Hour, true), ""},
 		{"all well", bare, seen(0, true, healthy), "True GPUsHealthy: GPUs that take containers: 1"},
+		{"all well, pods not known", had, Observation{Alive: now, Report: &nodereport.Report{PluginRegistered: true, GPUs: []gpu.GPU{healthy}}}, ""},
 		{"one lost", had, seen(0, true, healthy, lost), "False GPUUnhealthy: 1 of 2 GPUs take no new containers: GPU 1 (GPU-b): fell off the bus"},
 		{"GPUs gone", had, seen(0, true), "False NoGPU: "},
 		{"containers without limits", had, Observation{Alive: now,
