@@ -128,13 +128,13 @@ func (w *watch) stopAfter(old releases.Release) {
 }
 
 // onlyWithdrawn reports whether the Node offered no capacity only because the plugin was not
-// registered. When the patcher offers the capacity again, kubelet may write the allocatable amount of
-// before once more.
+// registered. Between its registration and its first list of the pods, an agent of these releases
+// reports healthy GPUs, and the Node still offers no capacity.
 func (w *watch) onlyWithdrawn() bool {
 	for i, why := range w.why {
 		withdrawn := strings.HasPrefix(why, nodestatus.ReasonPluginNotRegistered+":")
-		restored := i > 0 && strings.HasPrefix(why, nodestatus.ReasonGPUsHealthy+":")
-		if !withdrawn && !restored {
+		unlisted := i > 0 && strings.HasPrefix(why, nodestatus.ReasonGPUsHealthy+":")
+		if !withdrawn && !unlisted {
 			return false
 		}
 	}
