@@ -102,6 +102,58 @@ static CUresult driver_pointer_attribute(void *value, int attribute, CUdeviceptr
 	return CUDA_SUCCESS;
 }
 
+// ---- streams, which reach their events in the order of creation
+
+struct one_pool_events events;
+
+static CUresult driver_event(CUevent *event, unsigned flags)
+{
+	CHECK_EQUAL(flags, CU_EVENT_DISABLE_TIMING);
+	if (events.creation)
+		return events.creation;
+	*event = (CUevent)++events.created;
+	events.left++;
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_record(CUevent event, CUstream stream)
+{
+	CHECK((uintptr_t)event == events.created && !stream);
+	return events.recording;
+}
+
+static CUresult driver_record_per_thread(CUevent event, CUstream stream)
+{
+	events.per_thread++;
+	return driver_record(event, stream);
+}
+
+static CUresult driver_query(CUevent event)
+{
+	return (uintptr_t)event > events.reached ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult driver_drop(CUevent event)
+{
+	CHECK((uintptr_t)event <= events.created);
+	events.left--;
+	return CUDA_SUCCESS;
+}
+
+// ---- two GPUs, of which the container has the first
+
+static CUresult driver_count(int *count)
+{
+	*count = 2;
+	return CUDA_SUCCESS;
+}
+
+static CUresult driver_default_pool(CUmemoryPool *of, CUdevice device)
+{
+	*of = device == 0 ? other : NULL;
+	return device == 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
 void one_pool_driver(void)
 {
 	DRIVER(cuPointerGetAttribute, driver_pointer_attribute);
@@ -111,6 +163,13 @@ void one_pool_driver(void)
 	DRIVER(cuDeviceGraphMemTrim, driver_trim_graphs);
 	DRIVER(cuThreadExchangeStreamCaptureMode, driver_capture_mode);
 	DRIVER(cuCtxGetDevice, driver_current);
+	DRIVER(cuEventCreate, driver_event);
+	DRIVER(cuEventRecord, driver_record);
+	DRIVER(cuEventRecord_ptsz, driver_record_per_thread);
+	DRIVER(cuEventQuery, driver_query);
+	DRIVER(cuEventDestroy_v2, driver_drop);
+	DRIVER(cuDeviceGetCount, driver_count);
+	DRIVER(cuDeviceGetDefaultMemPool, driver_default_pool);
 }
 
 // ---- a process with some memory in that pool

@@ -25,12 +25,23 @@ struct one_pool {
 	void (*meanwhile)(void); // run once, when the driver has its answer
 };
 
+// one_pool_events are the driver's events. Streams reach them in the order of creation.
+struct one_pool_events {
+	uintptr_t created;
+	uintptr_t reached;
+	int left;          // events that are not destroyed
+	int per_thread;    // events of threads' own default streams
+	CUresult creation;
+	CUresult recording;
+};
+
 static const uint64_t mib = UINT64_C(1) << 20;
 static CUmemoryPool const handle = (CUmemoryPool)(uintptr_t)0x1000;
-static CUmemoryPool const other = (CUmemoryPool)(uintptr_t)0x2000; // of the same memory
+static CUmemoryPool const other = (CUmemoryPool)(uintptr_t)0x2000; // of the same memory, the GPU's default pool
 
 extern const CUmemPoolProps on_device;
 extern struct one_pool driver;
+extern struct one_pool_events events;
 extern struct vg_state *process;
 extern struct vg_pool *pool;
 extern struct vg_claim first;
