@@ -1,30 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers single claims: the memory held before the driver's call, the charge after it,
-// and the release when the memory is freed. claims_test.c tests many claims at once.
+// This test covers single claims: the memory held before the driver's call and the charge after
+// it. release_test.c tests the release when memory is freed, claims_test.c many claims at once.
 
 #include "memory/claim.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "api/context.h"
-#include "check.h"
-#include "driver/handle.h"
-#include "fixture.h"
 #include "memory/audit.h"
 #include "memory/correction.h"
 #include "memory/release.h"
-#include "pages/held.h"
+#include "one_claim.h"
 #include "pages/reserve.h"
-#include "process.h"
 #include "stand_in.h"
-
-static const uint64_t mib = UINT64_C(1) << 20;
-
-static CUcontext const context = (CUcontext)(uintptr_t)0x1000;
 
 // ---- a driver with three GPUs, of which the container has the first
 
@@ -43,83 +33,6 @@ static CUresult driver_device(CUdevice *device)
 {
 	*device = driver.current;
 	return driver.answer;
-}
-
-static CUresult driver_context(CUcontext *current)
-{
-	*current = context;
-	return driver.answer;
-}
-
-// ---- an agent that measures the process's memory
-
-static struct {
-	enum vg_held_result answer;
-	uint64_t bytes;
-	unsigned questions;
-} agent;
-
-// ---- a process of a container with a limit of 100 MiB
-
-static struct vg_state *state;
-static struct vg_claim claim;
-
-enum vg_held_result vg_held_ask(const char *path, uint32_t slot, struct vg_held *held)
-{
-	CHECK(path == state->agent);
-	CHECK_EQUAL(slot, state->pages.slot);
-	agent.questions++;
-	held->count = 1;
-	memcpy(held->gpus[0].uuid, state->pages.uuids[0], sizeof held->gpus[0].uuid);
-	held->gpus[0].bytes = agent.bytes;
-	return agent.answer;
-}
-
-static struct vg_slot_device *own(void)
-{
-	return vg_slot_device(&state->pages, (uint32_t)state->pages.slot, 0);
-}
-
-static uint32_t under_way(void)
-{
-	return (uint32_t)state->calls;
-}
-
-static bool any(const struct vg_entry *entry, const void *unused)
-{
-	return entry != unused;
-}
-
-// end frees the entries that a test has left in the table.
-static void end(void)
-{
-	struct vg_entry *entry = state ? vg_table_sweep(&state->table, any, NULL) : NULL;
-
-	while (entry) {
-		struct vg_entry *next = entry->next;
-
-		free(entry);
-		entry = next;
-	}
-}
-
-static void begin(void)
-{
-	struct vg_limits_device device = test_device(1, 100 * mib);
-
-	end();
-	memset(vg_state_new(), 0, sizeof *state); // the state of a forked child
-	state = test_process(&device, 1);
-	memset(&driver, 0, sizeof driver);
-	memset(&agent, 0, sizeof agent);
-	agent.answer = VG_HELD_NOBODY;
-}
-
-// charge claims and settles memory of this kind.
-static void charge(enum vg_kind kind, uint32_t way, uint64_t key, uint64_t owner, uint64_t bytes)
-{
-	CHECK_EQUAL(vg_claim_on(&claim, 0, way, bytes), CUDA_SUCCESS);
-	vg_claim_settle(&claim, kind, key, owner);
 }
 
 static void check_over(void)
@@ -381,9 +294,7 @@ static void test_the_current_gpu(void)
 	driver.answer = CUDA_ERROR_NOT_FOUND;
 	CHECK_EQUAL(vg_claim_current(&claim, VG_WAY_ALLOC, mib), CUDA_ERROR_NOT_FOUND);
 	CHECK_EQUAL(own()->pending, 0);
-	CHECK_EQUAL(vg_handle_context(), 0);
 	driver.answer = CUDA_SUCCESS;
-	CHECK_EQUAL(vg_handle_context(), vg_handle_key(context));
 }
 
 static void test_other_gpus(void)
@@ -418,148 +329,12 @@ static void test_before_the_start(void)
 	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 1), CUDA_ERROR_NOT_INITIALIZED);
 	CHECK_EQUAL(vg_claim_at_once(&claim, 0, VG_WAY_ALLOC, 1), CUDA_ERROR_NOT_INITIALIZED);
 	CHECK_EQUAL(vg_claim_current(&claim, VG_WAY_ALLOC, 1), CUDA_ERROR_NOT_INITIALIZED);
-	CHECK(!vg_release_begin(NULL, VG_ARRAY, 5));
-	vg_release_finish(NULL, NULL, CUDA_SUCCESS);
-}
-
-// The record of memory, beside its size, depends on its kind, and is removed with it.
-static void test_kinds(void)
-{
-	const struct {
-		enum vg_kind kind;
-		uint32_t way;
-		bool estimate, is_context, uncertain;
-	} cases[] = {
-		{VG_ARRAY, VG_WAY_ARRAY, false, false, false},
-		{VG_PHYSICAL, VG_WAY_VMM, false, false, false},
-		{VG_MODULE, VG_WAY_MODULE, true, false, false},
-		{VG_CODE, VG_WAY_MODULE, true, false, false},
-		{VG_CONTEXT, VG_WAY_CONTEXT, true, true, false},
-		{VG_PRIMARY, VG_WAY_CONTEXT, true, true, false},
-		{VG_GREEN, VG_WAY_CONTEXT, true, true, false},
-		{VG_IMPORT, VG_WAY_IMPORT, false, false, true},
-	};
-
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		const struct vg_correction *correction;
-
-		begin();
-		correction = &state->corrections[0];
-		charge(cases[i].kind, cases[i].way, 5, 0, 30 * mib);
-		CHECK_EQUAL(own()->used, 30 * mib);
-		CHECK_EQUAL(correction->estimated, cases[i].estimate ? 30 * mib : 0);
-		CHECK_EQUAL(correction->contexts, cases[i].is_context);
-		CHECK_EQUAL(own()->context_bytes, cases[i].is_context ? 30 * mib : 0);
-		CHECK_EQUAL(correction->uncertain, cases[i].uncertain ? 30 * mib : 0);
-		own()->context_bytes += 7; // of another context
-		vg_release(state, vg_table_take(&state->table, cases[i].kind, 5));
-		CHECK_EQUAL(own()->used, 0);
-		CHECK_EQUAL(correction->estimated, 0);
-		CHECK_EQUAL(correction->contexts, 0);
-		CHECK_EQUAL(own()->context_bytes, 7);
-		CHECK_EQUAL(correction->uncertain, 0);
-	}
-}
-
-// file adds an already charged entry to the table.
-static void file(enum vg_kind kind, uint64_t key, uint64_t owner, uint64_t count)
-{
-	struct vg_entry *entry = calloc(1, sizeof *entry);
-
-	CHECK(entry);
-	*entry = (struct vg_entry){.kind = kind, .key = key, .bytes = 10 * mib, .context = owner, .count = count};
-	vg_reserve_settle(&state->pages, 0, 0, 10 * mib);
-	vg_table_put(&state->table, entry);
-}
-
-// An empty granule is retained for later allocations, and counts as retained until released.
-static void test_a_granule_that_was_kept(void)
-{
-	begin();
-	file(VG_GRANULE, 5, 0, 0);
-	atomic_store(&state->retained[0], 30 * mib);
-	vg_release(state, vg_table_take(&state->table, VG_GRANULE, 5));
-	CHECK_EQUAL(state->retained[0], 20 * mib);
-	file(VG_ARRAY, 5, 0, 0);
-	vg_release(state, vg_table_take(&state->table, VG_ARRAY, 5));
-	CHECK_EQUAL(state->retained[0], 20 * mib);
-}
-
-// Memory without an entry may belong to a pool: the pools' held bytes become stale.
-static void test_an_unknown_address_is_freed(void)
-{
-	begin();
-	vg_release_finish(state, NULL, CUDA_SUCCESS);
-	CHECK_EQUAL(state->stale_pools, 1);
-	vg_release_finish(state, NULL, CUDA_SUCCESS);
-	CHECK_EQUAL(state->stale_pools, 1);
-}
-
-// The end of a context removes its entries, except for granules in use.
-static void test_the_end_of_a_context(void)
-{
-	const uint64_t key = vg_handle_key(context);
-	struct vg_entry *entries;
-	struct vg_entry copy;
-
-	begin();
-	charge(VG_CONTEXT, VG_WAY_CONTEXT, key, 0, 20 * mib);
-	file(VG_ARRAY, 1, key, 0);
-	file(VG_ARRAY, 2, 0x2000, 0);      // another context's
-	file(VG_ARRAY, 3, 0, 0);           // of another context
-	file(VG_ARRAY, key, 0, 0);         // of no context
-	file(VG_GRANULE, 4, key, 1);       // in use
-	file(VG_GRANULE, 5, key, 0);
-	CHECK_EQUAL(own()->used, 80 * mib);
-	CHECK(!vg_context_take(state, NULL));
-
-	entries = vg_context_take(state, context);
-	CHECK(entries && !vg_table_get(&state->table, VG_CONTEXT, key, &copy));
-	vg_context_keep(state, NULL, entries); // the driver did not end the context
-	CHECK(vg_table_get(&state->table, VG_CONTEXT, key, &copy) && vg_table_get(&state->table, VG_ARRAY, 1, &copy));
-	CHECK_EQUAL(own()->used, 80 * mib);
-
-	vg_context_drop(state, context, vg_context_take(state, context));
-	CHECK_EQUAL(own()->used, 40 * mib);
-	CHECK_EQUAL(own()->context_bytes, 0);
-	CHECK(!vg_table_get(&state->table, VG_ARRAY, 1, &copy) && !vg_table_get(&state->table, VG_GRANULE, 5, &copy));
-	CHECK(vg_table_get(&state->table, VG_ARRAY, 2, &copy) && vg_table_get(&state->table, VG_ARRAY, 3, &copy));
-	CHECK(vg_table_get(&state->table, VG_ARRAY, key, &copy) && vg_table_get(&state->table, VG_GRANULE, 4, &copy));
-}
-
-static void test_where_memory_lies(void)
-{
-	const struct {
-		CUmemLocation location;
-		CUresult answer;
-		bool charged;
-		CUdevice device;
-	} cases[] = {
-		{{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CUDA_SUCCESS, true, 1},
-		{{CU_MEM_LOCATION_TYPE_HOST, 1}, CUDA_SUCCESS, false, 2},
-		{{CU_MEM_LOCATION_TYPE_HOST_NUMA, 1}, CUDA_SUCCESS, false, 2},
-		{{CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 1}, CUDA_SUCCESS, false, 2},
-		{{CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT + 1, 1}, CUDA_SUCCESS, true, 2}, // unknown
-		{{0, 1}, CUDA_SUCCESS, true, 2},
-		{{0, 1}, CUDA_ERROR_NOT_FOUND, true, 0},
-	};
-
-	begin();
-	driver.current = 2;
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		CUdevice device = -1;
-
-		driver.answer = cases[i].answer;
-		CHECK_EQUAL(vg_handle_location(&cases[i].location, &device), cases[i].charged);
-		CHECK_EQUAL(device, cases[i].device);
-	}
 }
 
 int main(void)
 {
 	DRIVER(cuDeviceGetCount, driver_count);
 	DRIVER(cuCtxGetDevice, driver_device);
-	DRIVER(cuCtxGetCurrent, driver_context);
 	test_refusals(); // first, because later refusals are not logged
 	test_a_claim_is_held_then_charged_then_released();
 	test_which_claims_have_an_entry();
@@ -574,11 +349,6 @@ int main(void)
 	test_the_current_gpu();
 	test_other_gpus();
 	test_before_the_start();
-	test_kinds();
-	test_a_granule_that_was_kept();
-	test_an_unknown_address_is_freed();
-	test_the_end_of_a_context();
-	test_where_memory_lies();
 	end();
 	return 0;
 }

@@ -16,18 +16,18 @@
 // of the process. The driver's ordinals equal the indices on the pages.
 static inline struct vg_state *test_process(const struct vg_limits_device *devices, uint32_t count)
 {
-	struct vg_state *state = vg_state_new();
+	struct vg_state *made = vg_state_new();
 	struct vg_error error;
 	const char *dir = test_dir();
 
-	CHECK(state);
+	CHECK(made);
 	CHECK(test_pages_make(dir, devices, count) == 0);
-	CHECK(vg_limits_open(&state->pages, dir, &error) == 0);
-	CHECK(vg_slot_take(&state->pages, &error) == 0);
+	CHECK(vg_limits_open(&made->pages, dir, &error) == 0);
+	CHECK(vg_slot_take(&made->pages, &error) == 0);
 	for (uint32_t i = 0; i < count; i++)
-		state->devices[i] = i + 1;
-	atomic_store(&state->ready, 1);
-	return state;
+		made->devices[i] = i + 1;
+	atomic_store(&made->ready, 1);
+	return made;
 }
 
 #endif

@@ -10,6 +10,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "check.h"
@@ -52,6 +54,38 @@ static inline uint64_t used_after_reaping(struct vg_pages *pages)
 {
 	vg_slots_reap(pages, 0);
 	return vg_usage_memory(pages, 0);
+}
+
+// leave ends like a killed process: its slot keeps its contents.
+static inline void leave(uint64_t used)
+{
+	struct vg_pages pages;
+	struct vg_slot_device *devices;
+
+	attach(&pages);
+	devices = pages.usage->slots[pages.slot].devices;
+	vg_store(&devices[0].used, used);
+	for (unsigned i = 0; i < VG_MAX_DEVICES; i++) {
+		vg_store(&devices[i].gpu_time_ns, 100 + i);
+		vg_store(&devices[i].wait_ns, 200 + i);
+		vg_store(&devices[i].launches, 300 + i);
+	}
+	vg_pages_close(&pages);
+}
+
+// in_child runs a part of a test in a new process.
+static inline void in_child(void (*what)(void))
+{
+	int status;
+	pid_t pid = fork();
+
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		what();
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK_EQUAL(status, 0);
 }
 
 #endif
