@@ -255,7 +255,8 @@ func (l *Ledger) Restore(a Allocation) error {
 }
 
 // Adopt records a running container's allocation as the runtime reports it. The report
-// overrides restored state. replaced reports whether the two differed.
+// overrides restored state, except for the sizes of a resized allocation: the runtime knows only the
+// sizes at the container's creation. replaced reports whether the two differed.
 func (l *Ledger) Adopt(a Allocation) (replaced bool, err error) {
 	if err := validate(a); err != nil {
 		return false, fmt.Errorf("adopt container %q of pod %s: %w", a.Container, a.PodUID, err)
@@ -270,12 +271,18 @@ func (l *Ledger) Adopt(a Allocation) (replaced bool, err error) {
 	case i < 0:
 		l.enter(a.PodUID, append(containers, clone(a)))
 		return false, nil
-	case slices.Equal(containers[i].Devices, a.Devices):
+	case slices.Equal(containers[i].Devices, a.Devices), resizedFrom(containers[i], a):
 		return false, nil
 	}
 	containers[i] = clone(a)
 	l.enter(a.PodUID, containers)
 	return true, nil
+}
+
+// resizedFrom reports whether two allocations of a container differ in sizes alone, and one of them was
+// resized.
+func resizedFrom(a, b Allocation) bool {
+	return (a.Resized || b.Resized) && slices.EqualFunc(a.Devices, b.Devices, func(x, y Device) bool { return x.UUID == y.UUID })
 }
 
 // enter records allocations that the ledger did not know. enter clears the refusals,

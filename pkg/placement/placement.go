@@ -48,6 +48,9 @@ type Allocation struct {
 	Position int      `json:"position"`
 	Dialect  string   `json:"dialect"`
 	Devices  []Device `json:"devices"`
+	// Resized reports that the devices have had other sizes than the pod's spec requests. The sizes of
+	// a resized allocation change while the container runs.
+	Resized bool `json:"resized,omitempty"`
 }
 
 // UnmarshalJSON decodes an allocation, including those of agents older than MaximumPPM:

@@ -331,7 +331,7 @@ func limitOn(usable uint64, share request.Share) uint64 {
 
 // maximumOn returns the MaximumPPM of a share on a card. Time of an MPS card is never
 // lent.
-func maximumOn(c card, share request.Share) uint32 {
+func maximumOn(c *card, share request.Share) uint32 {
 	if c.mps {
 		return 0
 	}
@@ -359,18 +359,20 @@ func (p *planner) take(container, g int, share request.Share) bool {
 }
 
 // device returns the allocation of a share on a card.
-func (p *planner) device(g int, share request.Share) Device {
-	card := &p.cards[g]
+func (p *planner) device(g int, share request.Share) Device { return p.cards[g].device(share) }
+
+// device returns the allocation of a share on the card.
+func (c *card) device(share request.Share) Device {
 	return Device{
-		UUID:           card.UUID,
-		MemoryBytes:    share.Memory.On(card.usable),
-		LimitBytes:     limitOn(card.usable, share),
+		UUID:           c.UUID,
+		MemoryBytes:    share.Memory.On(c.usable),
+		LimitBytes:     limitOn(c.usable, share),
 		MemoryInCommon: share.Memory.Common,
 		ComputePPM:     share.ComputePPM,
-		MaximumPPM:     maximumOn(*card, share),
+		MaximumPPM:     maximumOn(c, share),
 		Slots:          share.Slots,
 		Exclusive:      share.Exclusive,
-		MPS:            card.mps,
+		MPS:            c.mps,
 	}
 }
 

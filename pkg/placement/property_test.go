@@ -186,8 +186,34 @@ func checkAnswer(t *testing.T, c request.Container, a Allocation) {
 	}
 }
 
-// TestNeverOvercommits replays random histories of pods that are created and deleted, and of GPUs
-// that become unhealthy. TestNeverOvercommits checks the ledger by an independent account, and each
+// resize changes the sizes of a container of a pod at random. A change without growth always has room.
+func (w world) resize(t *testing.T, l *Ledger, p request.Pod) {
+	t.Helper()
+	c := p.Containers[w.IntN(len(p.Containers))]
+	held, ok := l.Get(p.UID, c.Name)
+	if !ok || w.IntN(2) == 0 {
+		return
+	}
+	shares := slices.Clone(c.Shares)
+	for i := range shares {
+		shares[i].Memory, shares[i].SplitPPM = request.Memory{Bytes: (1 + w.Uint64N(12)) * gib}, 0
+		shares[i].ComputePPM = w.Uint32N(11) * 100_000
+	}
+	want, err := l.Resized(p.UID, c.Name, shares)
+	if err != nil {
+		return
+	}
+	grows := false
+	for k, d := range want.Devices {
+		grows = grows || d.MemoryBytes > held.Devices[k].MemoryBytes || d.ComputePPM > held.Devices[k].ComputePPM
+	}
+	if _, err := l.Resize(p.UID, c.Name, shares); err != nil && !grows {
+		t.Errorf("pod %s, container %s: no room to shrink from %+v to %+v: %v", p.UID, c.Name, held.Devices, want.Devices, err)
+	}
+}
+
+// TestNeverOvercommits replays random histories of pods that are created, resized and deleted, and of
+// GPUs that become unhealthy. TestNeverOvercommits checks the ledger by an independent account, and each
 // verdict of Fits by Place. After all pods are released, all GPUs are free.
 func TestNeverOvercommits(t *testing.T) {
 	placed := 0
@@ -209,6 +235,7 @@ func TestNeverOvercommits(t *testing.T) {
 					checkAnswer(t, c, a)
 				}
 			}
+			w.resize(t, l, p)
 			checkBooks(t, l)
 			if w.IntN(3) == 0 {
 				l.Release(fmt.Sprint("pod", w.IntN(i+1)))

@@ -300,7 +300,7 @@ func (p *reference) take(container, g int, share request.Share) bool {
 		LimitBytes:     limitOn(card.usable, share),
 		MemoryInCommon: share.Memory.Common,
 		ComputePPM:     share.ComputePPM,
-		MaximumPPM:     maximumOn(card, share),
+		MaximumPPM:     maximumOn(&card, share),
 		Slots:          share.Slots,
 		Exclusive:      share.Exclusive,
 		MPS:            card.mps,

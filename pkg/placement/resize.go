@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// ErrFixed reports that a container's part of a GPU can never have the requested size.
+var ErrFixed = errors.New("a part of a GPU cannot be resized")
+
+// Resized returns a container's allocation with the sizes of other shares, one for each GPU that the
+// container holds, in the order of its devices. Resized does not change the ledger, and does not check
+// whether the GPUs have room. If the shares differ from the devices in more than memory and time, or
+// exceed a GPU, Resized returns an error that wraps ErrFixed.
+func (l *Ledger) Resized(podUID, container string, shares []request.Share) (Allocation, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, _, err := l.resized(podUID, container, shares)
+	return a, err
+}
+
+// Resize changes the sizes of a container's parts of the GPUs that it holds, as Resized describes. If
+// the GPUs have no room for a part that grows, Resize returns a *NoRoomError and changes nothing.
+func (l *Ledger) Resize(podUID, container string, shares []request.Share) (Allocation, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, i, err := l.resized(podUID, container, shares)
+	if err != nil {
+		return Allocation{}, err
+	}
+	before := l.pods[podUID].containers
+	after := slices.Clone(before)
+	after[i] = a
+	for k, d := range a.Devices {
+		if !l.fitsResized(before, after, d.UUID) {
+			return Allocation{}, &NoRoomError{Namespace: a.Namespace, Pod: a.Pod, Container: container, Share: shares[k], Free: l.free()}
+		}
+	}
+	l.hold(podUID, after)
+	l.freed()
+	return clone(a), nil
+}
+
+// resized implements Resized, and returns the container's index in the pod.
+func (l *Ledger) resized(podUID, container string, shares []request.Share) (Allocation, int, error) {
+	containers := l.pods[podUID].containers
+	i := slices.IndexFunc(containers, func(a Allocation) bool { return a.Container == container })
+	if i < 0 {
+		return Allocation{}, 0, fmt.Errorf("%w: container %q holds none", ErrFixed, container)
+	}
+	a := clone(containers[i])
+	a.Resized = true
+	if len(shares) != len(a.Devices) {
+		return Allocation{}, 0, fmt.Errorf("%w: container %q has a share that is divided over several GPUs", ErrFixed, container)
+	}
+	for k := range a.Devices {
+		d, err := l.resizedDevice(a.Devices[k], shares[k])
+		if err != nil {
+			return Allocation{}, 0, err
+		}
+		a.Devices[k] = d
+	}
+	return a, i, nil
+}
+
+// resizedDevice returns a device with the size of a share.
+func (l *Ledger) resizedDevice(held Device, share request.Share) (Device, error) {
+	g := slices.IndexFunc(l.cards, func(c card) bool { return c.UUID == held.UUID })
+	if g < 0 {
+		return Device{}, fmt.Errorf("%w: GPU %s is no longer in the node", ErrFixed, held.UUID)
+	}
+	c := &l.cards[g]
+	d := c.device(share)
+	switch {
+	case held.MPS || d.MPS:
+		return Device{}, fmt.Errorf("%w: GPU %d is shared through MPS, whose limits apply from the start of a process on", ErrFixed, c.Index)
+	case held.Exclusive || share.Exclusive:
+		return Device{}, fmt.Errorf("%w: GPU %d is held exclusively", ErrFixed, c.Index)
+	case held.MemoryInCommon || d.MemoryInCommon:
+		return Device{}, fmt.Errorf("%w: the memory of GPU %d is held in common", ErrFixed, c.Index)
+	case d.Slots != held.Slots:
+		return Device{}, fmt.Errorf("%w: the number of slots may not change", ErrFixed)
+	case d.MemoryBytes > c.usable:
+		return Device{}, fmt.Errorf("%w: GPU %d has %d MiB", ErrFixed, c.Index, c.usable/request.MiB)
+	case d.ComputePPM == 0 && held.ComputePPM != 0:
+		return Device{}, fmt.Errorf("%w: a limit on GPU time can change, and not be removed", ErrFixed)
+	}
+	return d, nil
+}
+
+// fitsResized reports whether a GPU has room for a pod's load after a change. A load may exceed the
+// GPU in what does not grow, as after a change of the configuration.
+func (l *Ledger) fitsResized(before, after []Allocation, uuid string) bool {
+	g := slices.IndexFunc(l.cards, func(c card) bool { return c.UUID == uuid })
+	was, is := newColumn(before, uuid), newColumn(after, uuid)
+	old, now := was.load(), is.load()
+	all := l.taken[uuid].minus(old).beside(now)
+	c := &l.cards[g]
+	grows := now.memory > old.memory || now.compute > old.compute
+	return !grows || c.Healthy &&
+		(now.memory <= old.memory || all.memoryOf(c.usable) <= c.usable) &&
+		(now.compute <= old.compute || all.compute <= request.Whole)
+}
