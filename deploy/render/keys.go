@@ -160,7 +160,7 @@ func document(path, value string) string {
 	dot := strings.LastIndex(path, ".")
 	table, name := path[:dot], path[dot+1:]
 	switch table {
-	case "dialects.metagpu.device_sharing", "injection.direct.mounts":
+	case "dialects.metagpu.device_sharing", "injection.direct.mounts", "resize.maximum":
 		return fmt.Sprintf("[[%s]]\n%s = %s\n", table, name, value)
 	}
 	return fmt.Sprintf("[%s]\n%s = %s\n", table, name, value)

@@ -66,6 +66,7 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.scheduling(cfg.Scheduling)
 	c.memory(cfg.Memory)
 	c.oneOf("compute.policy", cfg.Compute.Policy, ComputeCap, ComputeShare)
+	c.resize(cfg.Resize)
 	c.howShared(cfg.Sharing)
 	c.health(cfg.Health)
 	c.dialects(cfg.Dialects)
@@ -110,6 +111,26 @@ func (c *checker) memory(m Memory) {
 	}
 	if n := m.ContextMiB; n < 0 || n > maxContext {
 		c.bad("memory.context_mib", "is %d; allowed: 0 (measured) to %d", n, maxContext)
+	}
+}
+
+func (c *checker) resize(r Resize) {
+	seen := map[string]bool{}
+	for i, m := range r.Maximum {
+		key := element("resize.maximum", i)
+		switch {
+		case m.Namespace != AllNamespaces && !dnsLabel.MatchString(m.Namespace):
+			c.bad(key+".namespace", `is %q; allowed: the name of a namespace, or "*"`, m.Namespace)
+		case seen[m.Namespace]:
+			c.bad(key+".namespace", "is %q, as in an entry before; allowed: one entry for each namespace", m.Namespace)
+		}
+		seen[m.Namespace] = true
+		if m.MemoryMiB > maxReservedMiB {
+			c.bad(key+".memory_mib", "is %d; allowed: 0 (the request) to %d", m.MemoryMiB, maxReservedMiB)
+		}
+		if m.Cores < 0 || m.Cores > 100 {
+			c.bad(key+".cores", "is %d; allowed: 0 (the request) to 100", m.Cores)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ type Config struct {
 	Scheduling Scheduling `toml:"scheduling"`
 	Memory     Memory     `toml:"memory"`
 	Compute    Compute    `toml:"compute"`
+	Resize     Resize     `toml:"resize"`
 	Sharing    Sharing    `toml:"sharing"`
 	Health     Health     `toml:"health"`
 	Dialects   Dialects   `toml:"dialects"`
@@ -161,6 +162,36 @@ type Compute struct {
 	Policy string `toml:"policy"`
 	// PodsMayChoose allows pods to set another maximum by an annotation.
 	PodsMayChoose bool `toml:"pods_may_choose"`
+}
+
+// Resize bounds how far containers may grow while they run.
+type Resize struct {
+	Maximum []ResizeMaximum `toml:"maximum"`
+}
+
+// ResizeMaximum is the largest part of a GPU that a resize beyond the pod's request may result in.
+type ResizeMaximum struct {
+	// Namespace is the namespace of the pods; "*" is every namespace without an entry.
+	Namespace string `toml:"namespace"`
+	// MemoryMiB and Cores, in percent of the GPU's time, are the maxima. 0 allows no more than the
+	// request.
+	MemoryMiB uint64 `toml:"memory_mib"`
+	Cores     int    `toml:"cores"`
+}
+
+// AllNamespaces stands for every namespace without an entry of its own.
+const AllNamespaces = "*"
+
+// Of returns the maximum for the pods of a namespace.
+func (r Resize) Of(namespace string) ResizeMaximum {
+	for _, name := range []string{namespace, AllNamespaces} {
+		for _, m := range r.Maximum {
+			if m.Namespace == name {
+				return m
+			}
+		}
+	}
+	return ResizeMaximum{Namespace: namespace}
 }
 
 // Methods by which containers share a GPU.

@@ -17,6 +17,7 @@ func Default() Config {
 		Placement:  Placement{Policy: PlaceBinpack, EvictAfter: 3},
 		Scheduling: Scheduling{Mode: ScheduleBySums},
 		Compute:    Compute{Policy: ComputeCap},
+		Resize:     Resize{Maximum: []ResizeMaximum{{Namespace: AllNamespaces}}},
 		Sharing:    defaultHowShared(),
 		Health:     Health{IgnoredXIDs: ignoredXIDs(), Taint: TaintOff},
 		Dialects:   defaultDialects(),
