@@ -321,6 +321,12 @@ func (h *Hook) adopt(c adjust.Container) {
 		log.Error("failed to create the directory of a running container's files", "error", err)
 		return
 	}
+	if held, _ := h.opts.Ledger.Get(c.PodUID, c.Name); held.Resized {
+		// The previous agent may have been killed while it resized the container.
+		if err := h.complete(held); err != nil {
+			log.Error("failed to write the limits of a resized container; retrying", "error", err)
+		}
+	}
 	if _, err := h.opts.Store.Assignment(c.PodUID, c.Name); err == nil && !replaced {
 		return
 	}

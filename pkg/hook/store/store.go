@@ -193,6 +193,60 @@ func (s *Store) Rewrite(a placement.Allocation) error {
 	return writeAssignment(filepath.Join(dir, assignmentFile), a)
 }
 
+// Limits returns the limits on a container's limits page. The error wraps fs.ErrNotExist if the
+// container has no page.
+func (s *Store) Limits(podUID, container string) ([]limits.Device, error) {
+	dir, err := s.Dir(podUID, container)
+	if err != nil {
+		return nil, err
+	}
+	return limits.Read(filepath.Join(dir, limits.LimitsFile))
+}
+
+// UpdateLimits replaces the limits on a container's limits page, for its running processes too. A page
+// with the same sizes stays as it is. UpdateLimits keeps the sizes of contexts on the page.
+func (s *Store) UpdateLimits(a placement.Allocation, gpus []gpu.GPU) error {
+	dir, err := s.Dir(a.PodUID, a.Container)
+	if err != nil {
+		return err
+	}
+	now, err := limits.Read(filepath.Join(dir, limits.LimitsFile))
+	if err != nil {
+		return err
+	}
+	next := s.PageDevices(a, gpus)
+	if len(now) == len(next) {
+		for i := range next {
+			next[i].ContextBytes = now[i].ContextBytes
+		}
+	}
+	if slices.Equal(now, next) {
+		return nil
+	}
+	return limits.Update(dir, next)
+}
+
+// Used returns the memory in bytes that a container uses of each of its GPUs: the larger of the claims
+// on its usage page and the observations on its limits page.
+func (s *Store) Used(podUID, container string) ([]uint64, error) {
+	dir, err := s.Dir(podUID, container)
+	if err != nil {
+		return nil, err
+	}
+	used, err := limits.Observed(filepath.Join(dir, limits.LimitsFile))
+	if err != nil {
+		return nil, err
+	}
+	claims, err := limits.ReadUsage(filepath.Join(dir, limits.UsageFile))
+	if err != nil {
+		return nil, err
+	}
+	for i := range min(len(used), len(claims.Devices)) {
+		used[i] = max(used[i], claims.Devices[i].UsedBytes+claims.Devices[i].PendingBytes)
+	}
+	return used, nil
+}
+
 // PageDevices returns the limits of an allocation in the form of the limits page.
 func (s *Store) PageDevices(a placement.Allocation, gpus []gpu.GPU) []limits.Device {
 	page := make([]limits.Device, len(a.Devices))

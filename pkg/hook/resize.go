@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hook
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// ErrNotReady reports that the hook does not know the runtime's containers yet.
+var ErrNotReady = errors.New("the container runtime has not listed its containers yet")
+
+// InUseError reports that a container uses more memory of a GPU than its smaller part would have.
+type InUseError struct {
+	UUID       string
+	Used, Want uint64 // bytes
+}
+
+// Error names the GPU and both amounts.
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("the container uses %d MiB of GPU %s, and its new limit is %d MiB",
+		(e.Used+request.MiB-1)/request.MiB, e.UUID, e.Want/request.MiB)
+}
+
+// Resize changes the sizes of a container's parts of its GPUs, for its running processes too. shares are
+// the new sizes, one for each GPU of the container. Resize may be called again after any error, and after
+// the agent was killed at any point. Resize then completes the change.
+//
+// The limits page never allows more than the ledger and the container's files have:
+//
+//  1. The page gets the smaller of the old and the new sizes.
+//  2. If the container uses more memory, the page gets the old sizes, and Resize returns an *InUseError.
+//  3. The ledger takes the new sizes. If the GPUs have no room, the page gets the old sizes, and Resize
+//     returns a *placement.NoRoomError.
+//  4. The container's files get the new sizes.
+//  5. The page gets the new sizes.
+//
+// An error that wraps placement.ErrFixed reports that the container can never have these sizes.
+func (h *Hook) Resize(podUID, container string, shares []request.Share) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.synchronized {
+		return ErrNotReady
+	}
+	after, err := h.opts.Ledger.Resized(podUID, container, shares)
+	if err != nil {
+		return err
+	}
+	before, _ := h.opts.Ledger.Get(podUID, container)
+	if err := h.checkPages(before); err != nil {
+		return err
+	}
+	if slices.Equal(before.Devices, after.Devices) {
+		return h.complete(before)
+	}
+	if err := h.markResized(before); err != nil {
+		return err
+	}
+	if err := h.lower(before, after); err != nil {
+		return errors.Join(err, h.updateLimits(before))
+	}
+	if after, err = h.opts.Ledger.Resize(podUID, container, shares); err != nil {
+		return errors.Join(err, h.updateLimits(before))
+	}
+	if err := h.persist(after); err != nil {
+		// No other pod has got the room of a smaller part meanwhile, since h.mu is held.
+		_, back := h.opts.Ledger.Resize(podUID, container, sharesOf(before))
+		return errors.Join(err, back, h.updateLimits(before))
+	}
+	return h.updateLimits(after)
+}
+
+// markResized persists that a container's sizes may change, before any size does. Otherwise a restarted
+// agent would not know that the limits page may be lower than the ledger.
+func (h *Hook) markResized(a placement.Allocation) error {
+	if a.Resized {
+		return nil
+	}
+	a, err := h.opts.Ledger.Resize(a.PodUID, a.Container, sharesOf(a))
+	if err != nil {
+		return err
+	}
+	return h.persist(a)
+}
+
+// checkPages reports an error if a container has processes without limits.
+func (h *Hook) checkPages(a placement.Allocation) error {
+	_, err := h.opts.Store.Limits(a.PodUID, a.Container)
+	if err == nil || !h.runs(a) {
+		return nil
+	}
+	given := adjust.Assignment{Allocation: a}
+	for _, d := range a.Devices {
+		for _, g := range h.opts.GPUs() {
+			if g.UUID == d.UUID {
+				given.GPUs = append(given.GPUs, g)
+			}
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) && len(given.GPUs) == len(a.Devices) && !h.opts.Rules.Interposes(given) {
+		return fmt.Errorf("%w: the container runs with whole GPUs and without the interposer", placement.ErrFixed)
+	}
+	return fmt.Errorf("the container's limits page cannot be read: %w", err)
+}
+
+// runs reports whether a container may have processes.
+func (h *Hook) runs(a placement.Allocation) bool {
+	for _, c := range h.live {
+		if c.podUID == a.PodUID && c.name == a.Container {
+			return true
+		}
+	}
+	return false
+}
+
+// lower lowers the limits page of a container to the smaller of two allocations, and returns an
+// *InUseError if the container uses more memory.
+func (h *Hook) lower(before, after placement.Allocation) error {
+	low := smaller(before, after)
+	if slices.Equal(low.Devices, before.Devices) {
+		return nil
+	}
+	if err := h.updateLimits(low); err != nil {
+		return err
+	}
+	if !h.runs(before) {
+		return nil
+	}
+	used, err := h.opts.Store.Used(before.PodUID, before.Container)
+	if err != nil {
+		return fmt.Errorf("read the memory that the container uses: %w", err)
+	}
+	for i, d := range low.Devices {
+		if d.Limit() < before.Devices[i].Limit() && used[i] > d.Limit() {
+			return &InUseError{UUID: d.UUID, Used: used[i], Want: d.Limit()}
+		}
+	}
+	return nil
+}
+
+// smaller returns the smaller of the sizes of two allocations of a container.
+func smaller(a, b placement.Allocation) placement.Allocation {
+	devices := slices.Clone(a.Devices)
+	for i := range devices {
+		d, other := &devices[i], b.Devices[i]
+		d.MemoryBytes, d.LimitBytes = min(d.Limit(), other.Limit()), 0
+		if d.ComputePPM == 0 || other.ComputePPM > 0 && other.ComputePPM < d.ComputePPM {
+			d.ComputePPM = other.ComputePPM
+		}
+		d.MaximumPPM = min(maximum(a.Devices[i]), maximum(other))
+		if d.ComputePPM == 0 || d.MaximumPPM <= d.ComputePPM {
+			d.MaximumPPM = 0
+		}
+	}
+	if slices.EqualFunc(devices, a.Devices, sameLimits) {
+		devices = a.Devices
+	}
+	a.Devices = devices
+	return a
+}
+
+// maximum returns the largest part of a GPU's time that a device allows.
+func maximum(d placement.Device) uint32 {
+	if d.ComputePPM == 0 {
+		return request.Whole
+	}
+	return max(d.MaximumPPM, d.ComputePPM)
+}
+
+// sameLimits reports whether two devices have the same limits.
+func sameLimits(a, b placement.Device) bool {
+	return a.Limit() == b.Limit() && a.ComputePPM == b.ComputePPM && maximum(a) == maximum(b)
+}
+
+// sharesOf returns the shares from which an allocation was made.
+func sharesOf(a placement.Allocation) []request.Share {
+	shares := make([]request.Share, len(a.Devices))
+	for i, d := range a.Devices {
+		shares[i] = request.Share{Memory: request.Memory{Bytes: d.MemoryBytes}, ComputePPM: d.ComputePPM, MaximumPPM: d.MaximumPPM, Slots: d.Slots}
+		if d.LimitBytes > 0 {
+			shares[i].Limit = request.Memory{Bytes: d.LimitBytes}
+		}
+	}
+	return shares
+}
+
+// complete gives a container's files and its limits page the sizes of its allocation.
+func (h *Hook) complete(a placement.Allocation) error {
+	if saved, err := h.opts.Store.Assignment(a.PodUID, a.Container); err == nil && !slices.Equal(saved.Devices, a.Devices) {
+		if err := h.persist(a); err != nil {
+			return err
+		}
+	}
+	return h.updateLimits(a)
+}
+
+// persist writes a container's allocation to its own file, if the container was created, and to the file
+// of its pod, if there is one.
+func (h *Hook) persist(a placement.Allocation) error {
+	_, file := h.opts.Store.Assignment(a.PodUID, a.Container)
+	_, page := h.opts.Store.Limits(a.PodUID, a.Container)
+	reserved := h.opts.Store.Reserved(a.PodUID)
+	if !reserved || !errors.Is(file, fs.ErrNotExist) || !errors.Is(page, fs.ErrNotExist) {
+		if err := h.opts.Store.Rewrite(a); err != nil {
+			return err
+		}
+	}
+	if !reserved {
+		return nil
+	}
+	delete(h.reserved, a.PodUID)
+	return h.reserve(a.PodUID, h.opts.Ledger.Pod(a.PodUID))
+}
+
+// updateLimits writes an allocation's sizes to the container's limits page, if there is a page.
+func (h *Hook) updateLimits(a placement.Allocation) error {
+	err := h.opts.Store.UpdateLimits(a, h.opts.GPUs())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a later instance of the container gets a page with its sizes
+	}
+	return err
+}
