@@ -20,12 +20,14 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/detect"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/evict"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/heartbeat"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
 	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	kuberesize "github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/internal/lender"
 	"github.com/nri-vgpu/nri-vgpu/internal/mps"
@@ -72,7 +74,7 @@ func Run(ctx context.Context, o Options) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context){
 		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.heartbeat.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
-		parts.registry.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.announcer.Run, parts.contexts.Run, parts.checker.Run,
+		parts.registry.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.announcer.Run, parts.resizer.Run, parts.contexts.Run, parts.checker.Run,
 	} {
 		group.Go(func() error {
 			part(ctx)
@@ -103,6 +105,7 @@ type parts struct {
 	mps       *mps.Supervisor
 	volcano   *answer.Answerer
 	announcer *announce.Announcer
+	resizer   *resize.Resizer
 	contexts  *contexts.Sizes
 	child     *contexts.Child // makes contexts to measure them
 	metrics   *prometheus.Registry
@@ -145,9 +148,11 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 			p.heartbeat.PodsChanged()
 			p.volcano.Poke()
 			p.announcer.Poke()
+			p.resizer.Poke()
 		},
 		Reads: func(annotation string) bool {
-			return request.Reads(annotation) || volcano.Reads(annotation) || annotation == assign.Annotation
+			return request.Reads(annotation) || volcano.Reads(annotation) || annotation == assign.Annotation ||
+				annotation == kuberesize.Annotation || annotation == kuberesize.ReportAnnotation
 		},
 	})
 	if err != nil {
@@ -173,6 +178,10 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Changed: func() { p.heartbeat.Poke() }, Log: log,
 	})
 	p.announcer = announce.New(announce.Options{Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Log: log})
+	p.resizer = resize.New(resize.Options{
+		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Ledger: p.ledger, Events: p.events,
+		Changed: func() { p.heartbeat.Poke() }, Log: log,
+	})
 	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Given: p.hook.Given, Log: log})
 	p.heartbeat = heartbeat.New(heartbeat.Options{
 		Node: node, Config: cfg, Inventory: inventory, Ledger: p.ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
@@ -189,7 +198,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	}
 	p.admin = newAdmin(cfg, use, log)
 	p.detector = newDetector(cfg, inventory, &p, log)
-	told := []prometheus.Collector{p.events, p.evictor, p.detector.Metrics, p.mps, use, p.checker, contexts.Metrics{Sizes: p.contexts}}
+	told := []prometheus.Collector{p.events, p.evictor, p.resizer, p.detector.Metrics, p.mps, use, p.checker, contexts.Metrics{Sizes: p.contexts}}
 	for _, exporter := range slices.Compact(slices.Sorted(slices.Values(cfg.Metrics.LegacyNames))) {
 		told = append(told, use.Legacy(exporter))
 	}

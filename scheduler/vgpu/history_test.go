@@ -18,6 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -30,10 +31,14 @@ type world struct {
 	*rand.Rand
 	cfg  config.Config
 	pods int
+	// assigned are the assignments of the bound pods.
+	assigned map[types.UID]string
+	// resized counts the resized containers.
+	resized int
 }
 
 func newWorld(seed uint64) *world {
-	w := &world{Rand: rand.New(rand.NewPCG(seed, 1)), cfg: config.Default()}
+	w := &world{Rand: rand.New(rand.NewPCG(seed, 1)), cfg: config.Default(), assigned: map[types.UID]string{}}
 	w.cfg.Node.SlotsPerGPU = 1 + w.IntN(8)
 	w.cfg.Node.ReservedMemoryMiB = w.Uint64N(2) * 700
 	if w.IntN(2) == 0 {
@@ -197,7 +202,7 @@ func (m *member) start(cfg config.Config, pod *corev1.Pod) (map[string][]string,
 // TestPluginAndNodeAgree draws histories of pods on several Nodes. The plugin's verdict on each pod
 // must be the verdict of the node's own ledger, and no node may refuse what the plugin assigned.
 func TestPluginAndNodeAgree(t *testing.T) {
-	bound := 0
+	bound, resized := 0, 0
 	for seed := range uint64(150) {
 		w := newWorld(seed)
 		p := newPlugin(&nominating{}, w.cfg)
@@ -220,6 +225,8 @@ func TestPluginAndNodeAgree(t *testing.T) {
 				m.remove(t, m.pods[i])
 				m.ledger.Release(string(m.pods[i].UID))
 				m.pods = slices.Delete(m.pods, i, i+1)
+			case len(m.pods) > 0 && w.IntN(3) == 0:
+				w.resize(t, p, m)
 			default:
 				if w.schedule(t, p, members, names) {
 					bound++
@@ -229,9 +236,48 @@ func TestPluginAndNodeAgree(t *testing.T) {
 				t.Fatalf("seed %d", seed)
 			}
 		}
+		resized += w.resized
 	}
-	if bound < 1000 {
-		t.Errorf("only %d pods were bound", bound)
+	if bound < 1000 || resized < 300 {
+		t.Errorf("only %d pods were bound, and %d containers resized", bound, resized)
+	}
+}
+
+// resize gives a container of a pod another size, if the node has room, and reports the size as the
+// node's agent does.
+func (w *world) resize(t *testing.T, p *Plugin, m *member) {
+	t.Helper()
+	i := w.IntN(len(m.pods))
+	pod := m.pods[i]
+	held := m.ledger.Pod(string(pod.UID))
+	asked, err := request.Read(pod, w.cfg)
+	if err != nil || len(held) == 0 {
+		t.Fatalf("pod %s holds %v: %v", pod.Name, held, err)
+	}
+	a := held[w.IntN(len(held))]
+	size := resize.Size{MemoryMiB: 1024 * w.Uint64N(16), Cores: w.Uint32N(101)}
+	k := slices.IndexFunc(asked.Containers, func(c request.Container) bool { return c.Name == a.Container })
+	if _, err := m.ledger.Resize(a.PodUID, a.Container, size.Apply(asked.Containers[k].Shares)); err != nil {
+		return
+	}
+	reports := resize.Reports(pod)
+	if reports == nil {
+		reports = map[string]resize.Report{}
+	}
+	reports[a.Container] = resize.Report{Size: size}
+	text, err := resize.FormatReports(reports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := withAnnotation(pod, w.assigned[pod.UID])
+	changed.Annotations[resize.ReportAnnotation] = text
+	m.remove(t, pod)
+	m.add(t, changed)
+	p.reserved.Delete(pod.UID)
+	m.pods[i] = changed
+	w.resized++
+	if got, want := p.viewOf(m.info).Ledger.Free(), m.ledger.Free(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("after a resize to %+v of container %s the plugin sees %v, and the node %v", size, a.Container, got, want)
 	}
 }
 
@@ -319,6 +365,7 @@ func (w *world) bind(t *testing.T, p *Plugin, m *member, pod *corev1.Pod) {
 	}
 	// The scheduler's cache first has the pod without its annotation.
 	p.reserved.Store(pod.UID, assigned)
+	w.assigned[pod.UID] = assigned
 	m.add(t, pod)
 	if w.IntN(2) == 0 {
 		before := p.viewOf(m.info).Ledger.Pod(string(pod.UID))

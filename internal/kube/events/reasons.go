@@ -37,6 +37,10 @@ var (
 	// VGPUMemoryLimitReached means that a container's processes were refused memory at its limit.
 	// The processes may have continued without the memory, or have failed.
 	VGPUMemoryLimitReached = Reason{"VGPUMemoryLimitReached", corev1.EventTypeWarning, "Limit"}
+	// VGPUResized means that a running container's parts of its GPUs have the requested sizes.
+	VGPUResized = Reason{"VGPUResized", corev1.EventTypeNormal, "Resize"}
+	// VGPUNotResized means that the requested sizes are not in force, and the note contains the reason.
+	VGPUNotResized = Reason{"VGPUNotResized", corev1.EventTypeWarning, "Resize"}
 )
 
 // This reason is used on Pods and on the Node.

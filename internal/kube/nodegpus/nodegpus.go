@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -113,16 +114,17 @@ func (r Reader) holders(pods []*corev1.Pod, gpus []gpu.GPU) []holder {
 	return slices.Concat(holding, assigned, others)
 }
 
-// bound returns the request of a pod, bound to the GPUs of its assignment if ok.
+// bound returns the request of a pod with the sizes that its node reports, bound to the GPUs of its
+// assignment if ok.
 func (r Reader) bound(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (bound request.Pod, ok bool) {
 	if text, assigned := r.Assignment(pod); assigned {
 		if bound, err := assign.Bind(asked, text, gpus); err == nil {
-			return bound, true
+			return resize.InForce(bound, pod), true
 		}
 	}
 	// An assignment by Volcano's scheduler, or wishes, which may have become invalid since.
 	if obeyed, err := volcano.Obey(asked, pod, gpus, r.Config); err == nil {
-		return obeyed, volcano.Assigned(pod)
+		return resize.InForce(obeyed, pod), volcano.Assigned(pod)
 	}
 	return asked, false
 }

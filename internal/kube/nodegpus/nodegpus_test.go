@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -178,6 +179,29 @@ func TestWhatPodsHold(t *testing.T) {
 				t.Error("the caller's list of pods has another order")
 			}
 		})
+	}
+}
+
+// TestPodsHoldTheSizesInForce checks that pods hold the sizes that the node reports.
+func TestPodsHoldTheSizesInForce(t *testing.T) {
+	const report = resize.ReportAnnotation + `={"main":{"memory":9000,"cores":40}}`
+	for name, tt := range map[string]struct {
+		pod  *corev1.Pod
+		want uint64 // MiB
+	}{
+		"assigned, started":     {annotated(running(assigned(asking("a", 1, "1000"), "GPU-1")), report), 9000},
+		"assigned, not started": {annotated(assigned(asking("a", 1, "1000"), "GPU-1"), report), 9000},
+		"assigned by Volcano":   {annotated(byVolcano(pod("a", 1, container("main", volcanoMemory+"=1000")), "GPU-1,NVIDIA,1000,0:"), report), 9000},
+		"an unreadable report":  {annotated(assigned(asking("a", 1, "1000"), "GPU-1"), resize.ReportAnnotation+"=x"), 1000},
+		"without an assignment": {annotated(asking("a", 1, "1000"), report), 9000},
+	} {
+		use, err := NewReader(config.Default()).Use(node(gpu0, gpu1), []*corev1.Pod{tt.pod})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held := use.Ledger.Pod("a"); len(held) != 1 || held[0].Devices[0].MemoryBytes != tt.want<<20 {
+			t.Errorf("%s: holds %+v, want %d MiB", name, held, tt.want)
+		}
 	}
 }
 

@@ -15,18 +15,43 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// annotateTimeout bounds the request of Annotate.
-const annotateTimeout = 5 * time.Second
+// writeTimeout bounds the request of Annotate and Report.
+const writeTimeout = 5 * time.Second
 
 // Annotate writes annotations to a pod. If the pod is gone, or another pod has its name, Annotate
 // writes nothing and returns nil. Annotate writes through the status subresource, so that its permission
 // does not extend to the pod's spec.
 func Annotate(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, annotations map[string]string) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
+	return patch(ctx, client, pod, annotations, nil)
+}
+
+// Report writes an annotation and conditions to a pod, as Annotate does. An empty text removes the
+// annotation, and a condition without a status is removed.
+func Report(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, annotation, text string, conditions []corev1.PodCondition) error {
+	value := any(text)
+	if text == "" {
+		value = nil
+	}
+	changes := make([]any, len(conditions))
+	for i, c := range conditions {
+		changes[i] = c
+		if c.Status == "" {
+			changes[i] = map[string]any{"$patch": "delete", "type": c.Type}
+		}
+	}
+	return patch(ctx, client, pod, map[string]any{annotation: value}, changes)
+}
+
+func patch(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, annotations any, conditions []any) error {
+	change := map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}}
+	if len(conditions) > 0 {
+		change["status"] = map[string]any{"conditions": conditions}
+	}
+	body, err := json.Marshal(change)
 	if err != nil {
 		return fmt.Errorf("encode annotations: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, annotateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	_, err = client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // a conflict of the UID

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resize sets the sizes of running containers' parts of GPUs that users request by an
+// annotation, and reports the sizes in force.
+package resize
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// interval is how often the Resizer tries deferred sizes again.
+const interval = time.Second
+
+// Pods are the node's pods as the API server reports them.
+type Pods interface {
+	List() []*corev1.Pod
+	HasSynced() bool
+}
+
+// Places holds the allocations of the node's GPUs.
+type Places interface {
+	// Held returns the allocations of a pod, by the runtime's UID.
+	Held(podUID string) []placement.Allocation
+	// Resize changes the sizes of a container's parts, as hook.Hook does.
+	Resize(podUID, container string, shares []request.Share) error
+}
+
+// Ledger computes sizes.
+type Ledger interface {
+	// Resized returns a container's allocation with other sizes, without changing it.
+	Resized(podUID, container string, shares []request.Share) (placement.Allocation, error)
+}
+
+// Events records Events about a pod.
+type Events interface {
+	OnPod(pod events.Pod, reason events.Reason, format string, args ...any)
+}
+
+// Options configures a Resizer.
+type Options struct {
+	Client kubernetes.Interface
+	Config config.Config
+	Pods   Pods
+	Places Places
+	Ledger Ledger
+	Events Events
+	// Changed, if set, is called when a size has changed. Changed must not block.
+	Changed func()
+	Log     *slog.Logger
+}
+
+// Resizer sets requested sizes. The pods' annotations, the ledger and the containers' files hold its
+// state, so a Resizer may be stopped and restarted at any time.
+type Resizer struct {
+	Options
+	metrics  metrics
+	poke     loop.Wakeup
+	failures loop.Failures      // of reports, by pod
+	reported map[string]written // by pod
+}
+
+// written is a report, and the version of the pod for which it was written.
+type written struct{ text, version string }
+
+// New returns a Resizer that does nothing until Run.
+func New(o Options) *Resizer {
+	return &Resizer{Options: o, metrics: newMetrics(), poke: loop.NewWakeup(), failures: loop.Failures{}, reported: map[string]written{}}
+}
+
+// Poke wakes the Resizer because pods have changed. Poke never blocks.
+func (r *Resizer) Poke() { r.poke.Signal() }
+
+// Run resizes containers until ctx ends.
+func (r *Resizer) Run(ctx context.Context) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-r.poke:
+		}
+		if r.Pods.HasSynced() {
+			r.round(ctx)
+		}
+	}
+}
+
+// round sets the sizes of all pods once. All sizes are set before the first report, which may wait for
+// the API server. Parts that shrink come first, because they make room.
+func (r *Resizer) round(ctx context.Context) {
+	var all []*pod
+	for _, p := range request.Asking(r.Pods.List(), r.Config.Dialects) {
+		if one := r.read(p); one != nil {
+			all = append(all, one)
+		}
+	}
+	for _, growing := range []bool{false, true} {
+		for _, p := range all {
+			for _, c := range p.containers {
+				if c.err == nil && c.grows == growing {
+					c.err = r.set(p, c)
+				}
+			}
+		}
+	}
+	known := map[string]bool{}
+	for _, p := range all {
+		known[string(p.UID)] = true
+		err := r.report(ctx, p)
+		if r.failures.Note(string(p.UID), err) == loop.Failed {
+			r.Log.Warn("failed to report the sizes of a pod's parts of GPUs; retrying", "namespace", p.Namespace, "pod", p.Name, "error", err)
+		}
+	}
+	maps.DeleteFunc(r.failures, func(uid, _ string) bool { return !known[uid] })
+	maps.DeleteFunc(r.reported, func(uid string, _ written) bool { return !known[uid] })
+}
+
+// pod is a pod whose containers have been resized, or will be.
+type pod struct {
+	*corev1.Pod
+	uid        string // by the runtime
+	containers []*container
+}
+
+// container is a container with parts of GPUs.
+type container struct {
+	name   string
+	size   resize.Size // the requested size
+	wanted bool        // the annotation names the container
+	shares []request.Share
+	spec   []request.Share
+	grows  bool
+	err    error // why the size is not in force
+}
+
+// read returns the containers of a pod whose sizes a user has changed, or nil if there are none. Mirrors
+// of static pods have none.
+func (r *Resizer) read(p *corev1.Pod) *pod {
+	uid := pods.RuntimeUID(p)
+	held := r.Places.Held(uid)
+	_, requests := p.Annotations[resize.Annotation]
+	_, reported := p.Annotations[resize.ReportAnnotation]
+	resized := slices.ContainsFunc(held, func(a placement.Allocation) bool { return a.Resized })
+	if len(held) == 0 || !requests && !reported && !resized || pods.IsMirror(p) {
+		return nil
+	}
+	asked, err := request.Read(p, r.Config)
+	if err != nil {
+		return nil // the containers keep their sizes
+	}
+	sizes, invalid := resize.Wanted(p, asked)
+	if invalid != nil {
+		invalid = fmt.Errorf("%w: %w", placement.ErrFixed, invalid)
+	}
+	one := &pod{Pod: p, uid: uid}
+	for _, a := range held {
+		i := slices.IndexFunc(asked.Containers, func(c request.Container) bool { return c.Name == a.Container })
+		size, wanted := sizes[a.Container]
+		if i < 0 || !wanted && !a.Resized && invalid == nil {
+			continue
+		}
+		c := &container{name: a.Container, size: size, wanted: wanted || invalid != nil, err: invalid}
+		c.spec, c.shares = resize.Size{}.Apply(asked.Containers[i].Shares), size.Apply(asked.Containers[i].Shares)
+		if c.err == nil {
+			c.grows, c.err = r.check(p, uid, c, a)
+		}
+		one.containers = append(one.containers, c)
+	}
+	return one
+}
+
+// check reports whether a container grows, and an error if it can never have its requested size.
+func (r *Resizer) check(p *corev1.Pod, uid string, c *container, held placement.Allocation) (grows bool, err error) {
+	to, err := r.Ledger.Resized(uid, c.name, c.shares)
+	if err != nil {
+		return false, err
+	}
+	spec, err := r.Ledger.Resized(uid, c.name, c.spec)
+	if err != nil {
+		return false, err
+	}
+	most := r.Config.Resize.Of(p.Namespace)
+	for i, d := range to.Devices {
+		s := spec.Devices[i]
+		if d.MemoryBytes > s.MemoryBytes && d.MemoryBytes > most.MemoryMiB*request.MiB {
+			return false, fmt.Errorf("%w: namespace %s may have at most %d MiB of a GPU beyond the pod's request (resize.maximum in config.toml)",
+				placement.ErrFixed, p.Namespace, most.MemoryMiB)
+		}
+		if d.ComputePPM > s.ComputePPM && s.ComputePPM > 0 && d.ComputePPM > uint32(most.Cores)*(request.Whole/100) {
+			return false, fmt.Errorf("%w: namespace %s may have at most %d %% of a GPU's time beyond the pod's request (resize.maximum in config.toml)",
+				placement.ErrFixed, p.Namespace, most.Cores)
+		}
+		grows = grows || d.MemoryBytes > held.Devices[i].MemoryBytes || d.ComputePPM > held.Devices[i].ComputePPM
+	}
+	return grows, nil
+}
+
+// set sets the size of a container.
+func (r *Resizer) set(p *pod, c *container) error {
+	before := r.sizes(p, c)
+	err := r.Places.Resize(p.uid, c.name, c.shares)
+	if after := r.sizes(p, c); before != after {
+		r.Log.Info("resized a container's parts of GPUs", "namespace", p.Namespace, "pod", p.Name, "container", c.name, "from", before, "to", after)
+		if r.Changed != nil {
+			r.Changed()
+		}
+	}
+	return err
+}
+
+// sizes describes the parts that a container holds.
+func (r *Resizer) sizes(p *pod, c *container) string {
+	var all []string
+	for _, d := range r.held(p, c).Devices {
+		all = append(all, fmt.Sprintf("%d MiB and %g %% of %s", d.MemoryBytes/request.MiB, float64(d.ComputePPM)*100/request.Whole, d.UUID))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (r *Resizer) held(p *pod, c *container) placement.Allocation {
+	for _, a := range r.Places.Held(p.uid) {
+		if a.Container == c.name {
+			return a
+		}
+	}
+	return placement.Allocation{}
+}
+
+// inForce returns the size that a container has, as far as it differs from the pod's spec.
+func (r *Resizer) inForce(p *pod, c *container) (size resize.Size) {
+	held := r.held(p, c)
+	spec, err := r.Ledger.Resized(p.uid, c.name, c.spec)
+	if err != nil || len(held.Devices) == 0 || len(spec.Devices) == 0 {
+		return resize.Size{}
+	}
+	has, asked := held.Devices[0], spec.Devices[0]
+	if has.MemoryBytes != asked.MemoryBytes {
+		size.MemoryMiB = has.MemoryBytes / request.MiB
+	}
+	if has.ComputePPM != asked.ComputePPM {
+		size.Cores = has.ComputePPM / (request.Whole / 100)
+	}
+	return size
+}
+
+// pending returns the reason and the message of a size that is not in force. The message has no amounts
+// that change by themselves, since each change of it is a write to the API server.
+func pending(err error) (reason, message string) {
+	inUse, noRoom := (*hook.InUseError)(nil), (*placement.NoRoomError)(nil)
+	switch {
+	case err == nil:
+		return "", ""
+	case errors.Is(err, placement.ErrFixed):
+		return resize.Infeasible, err.Error()
+	case errors.As(err, &inUse):
+		return resize.Deferred, fmt.Sprintf("the container uses more than %d MiB of GPU %s", inUse.Want/request.MiB, inUse.UUID)
+	case errors.As(err, &noRoom):
+		return resize.Deferred, "its GPU has no room for " + placement.Describe(noRoom.Share)
+	case errors.Is(err, hook.ErrNotReady):
+		return resize.Deferred, err.Error()
+	default:
+		return resize.InProgress, err.Error()
+	}
+}
+
+// report writes the sizes in force to a pod, if they have changed.
+func (r *Resizer) report(ctx context.Context, p *pod) error {
+	reports := map[string]resize.Report{}
+	for _, c := range p.containers {
+		one := resize.Report{Size: r.inForce(p, c)}
+		one.Pending, one.Message = pending(c.err)
+		if c.wanted || one != (resize.Report{}) {
+			reports[c.name] = one
+		}
+	}
+	text := ""
+	if len(reports) > 0 {
+		var err error
+		if text, err = resize.FormatReports(reports); err != nil {
+			return err
+		}
+	}
+	now := written{text, p.ResourceVersion}
+	if p.Annotations[resize.ReportAnnotation] == text || r.reported[string(p.UID)] == now {
+		return nil
+	}
+	if err := pods.Report(ctx, r.Client, p.Pod, resize.ReportAnnotation, text, conditions(reports)); err != nil {
+		return err
+	}
+	r.reported[string(p.UID)] = now
+	r.announce(p, reports)
+	return nil
+}
+
+// announce counts the changed reports of a pod, and writes Events about them.
+func (r *Resizer) announce(p *pod, reports map[string]resize.Report) {
+	before := resize.Reports(p.Pod)
+	for _, name := range slices.Sorted(maps.Keys(reports)) {
+		one := reports[name]
+		if was, ok := before[name]; ok && was == one {
+			continue
+		}
+		r.metrics.count(one.Pending)
+		on := events.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
+		if one.Pending == "" {
+			r.Events.OnPod(on, events.VGPUResized, "container %q has the requested part of its GPUs", name)
+			continue
+		}
+		r.Events.OnPod(on, events.VGPUNotResized, "container %q keeps its part of its GPUs (%s): %s", name, one.Pending, one.Message)
+	}
+}
+
+// conditions returns the conditions of a pod with these reports. A condition without a status is to be
+// removed.
+func conditions(reports map[string]resize.Report) []corev1.PodCondition {
+	waiting := corev1.PodCondition{Type: resize.ConditionPending}
+	running := corev1.PodCondition{Type: resize.ConditionInProgress}
+	for _, name := range slices.Sorted(maps.Keys(reports)) {
+		one := reports[name]
+		c := &waiting
+		switch one.Pending {
+		case "":
+			continue
+		case resize.InProgress:
+			c = &running
+		}
+		c.Status, c.LastTransitionTime = corev1.ConditionTrue, metav1.Now()
+		if c.Reason != resize.Infeasible {
+			c.Reason = one.Pending
+		}
+		if c.Message != "" {
+			c.Message += "; "
+		}
+		c.Message += fmt.Sprintf("container %s: %s", name, one.Message)
+	}
+	return []corev1.PodCondition{waiting, running}
+}

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resize
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// world is a node with one GPU of 16 GiB, as the Resizer sees the node.
+type world struct {
+	t       *testing.T
+	cfg     config.Config
+	client  *fake.Clientset
+	ledger  *placement.Ledger
+	resizer *Resizer
+	unready bool
+	broken  error // of Resize
+	set     []string
+	told    []string
+	changed int
+	log     bytes.Buffer
+}
+
+// newWorld returns a node on which the pods hold their GPUs. Containers of namespace "ns" may have up to
+// 8 GiB and 60 % beyond their request.
+func newWorld(t *testing.T, all ...*corev1.Pod) *world {
+	w := &world{t: t, cfg: config.Default(), client: fake.NewClientset()}
+	w.cfg.Resize.Maximum = []config.ResizeMaximum{{Namespace: "ns", MemoryMiB: 8192, Cores: 60}}
+	w.ledger = placement.New([]gpu.GPU{{UUID: "GPU-0", MemoryBytes: 16 << 30, Healthy: true}}, w.cfg)
+	for _, p := range all {
+		if _, err := w.client.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		asked, err := request.Read(p, w.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range asked.Containers {
+			if _, err := w.ledger.Place(asked, c.Name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.resizer = New(Options{Client: w.client, Config: w.cfg, Pods: w, Places: w, Ledger: w.ledger, Events: w,
+		Changed: func() { w.changed++ }, Log: slog.New(slog.NewTextHandler(&w.log, nil))})
+	return w
+}
+
+func (w *world) List() []*corev1.Pod {
+	list, err := w.client.CoreV1().Pods("").List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	all := make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return all
+}
+
+func (w *world) HasSynced() bool { return !w.unready }
+
+func (w *world) Held(uid string) []placement.Allocation { return w.ledger.Pod(uid) }
+
+func (w *world) Resize(uid, container string, shares []request.Share) error {
+	w.set = append(w.set, uid+"/"+container)
+	if w.broken != nil {
+		return w.broken
+	}
+	_, err := w.ledger.Resize(uid, container, shares)
+	return err
+}
+
+func (w *world) OnPod(p events.Pod, reason events.Reason, format string, args ...any) {
+	w.told = append(w.told, p.Name+" "+reason.Name+": "+fmt.Sprintf(format, args...))
+}
+
+func (w *world) pod(name string) *corev1.Pod {
+	p, err := w.client.CoreV1().Pods("ns").Get(w.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// want requests sizes for a pod; "" removes the request.
+func (w *world) want(name, text string) {
+	p := w.pod(name)
+	p.Annotations[resize.Annotation] = text
+	if text == "" {
+		delete(p.Annotations, resize.Annotation)
+	}
+	p.ResourceVersion += "1"
+	if _, err := w.client.CoreV1().Pods("ns").Update(w.t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) round() { w.resizer.round(w.t.Context()) }
+
+// holds returns the sizes of a container, as "MiB/percent".
+func (w *world) holds(name, container string) string {
+	a, _ := w.ledger.Get("uid-"+name, container)
+	return fmt.Sprintf("%d/%d", a.Devices[0].MemoryBytes>>20, a.Devices[0].ComputePPM/10_000)
+}
+
+// conditions returns the pod's conditions as "type reason: message".
+func (w *world) conditions(name string) []string {
+	var all []string
+	for _, c := range w.pod(name).Status.Conditions {
+		if c.Status != corev1.ConditionTrue || c.LastTransitionTime.IsZero() {
+			w.t.Errorf("condition %+v", c)
+		}
+		all = append(all, fmt.Sprintf("%s %s: %s", strings.TrimPrefix(string(c.Type), "nri-vgpu.io/"), c.Reason, c.Message))
+	}
+	return all
+}
+
+func (w *world) patches() (n int) {
+	for _, action := range w.client.Actions() {
+		if _, ok := action.(clienttesting.PatchAction); ok {
+			n++
+		}
+	}
+	return n
+}
+
+// asking returns a pod whose containers "a", "b" and so on each request memory in MiB and a percentage of
+// the GPU's time.
+func asking(name string, sizes ...[2]int64) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name), Annotations: map[string]string{}, ResourceVersion: "1"}}
+	for i, size := range sizes {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: string(rune('a' + i)), Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{
+			"nri-vgpu.io/vgpu-memory": *resource.NewQuantity(size[0], resource.DecimalSI),
+			"nri-vgpu.io/vgpu-cores":  *resource.NewQuantity(size[1], resource.DecimalSI),
+		}}})
+	}
+	return p
+}
+
+func TestSizesAreSetAndReported(t *testing.T) {
+	w := newWorld(t, asking("p", [2]int64{4096, 30}, [2]int64{1024, 10}), asking("q", [2]int64{4096, 30}))
+	for _, step := range []struct {
+		want, holds, report string
+	}{
+		{`{"a":{"memory":8192,"cores":60}}`, "8192/60", `{"a":{"memory":8192,"cores":60}}`},
+		{`{"a":{"memory":8192}}`, "8192/30", `{"a":{"memory":8192}}`},
+		{`{"a":{"memory":1,"cores":1}}`, "1/1", `{"a":{"memory":1,"cores":1}}`},
+		{`{"a":{}}`, "4096/30", `{"a":{}}`},
+		{`{"a":{"cores":45},"b":{"memory":512}}`, "4096/45", `{"a":{"cores":45},"b":{"memory":512}}`},
+		{"", "4096/30", ""},
+		{"", "4096/30", ""},
+	} {
+		w.want("p", step.want)
+		w.round()
+		if got := w.holds("p", "a"); got != step.holds {
+			t.Errorf("%s: holds %s, want %s", step.want, got, step.holds)
+		}
+		if got := w.pod("p").Annotations[resize.ReportAnnotation]; got != step.report {
+			t.Errorf("%s: reported %s, want %s", step.want, got, step.report)
+		}
+		if got := w.conditions("p"); got != nil {
+			t.Errorf("%s: conditions %q", step.want, got)
+		}
+	}
+	if got := w.holds("p", "b"); got != "1024/10" {
+		t.Errorf("the other container holds %s", got)
+	}
+	if slices.Contains(w.set, "uid-q/a") || w.changed != 8 || len(w.pod("q").Annotations) != 0 {
+		t.Errorf("set %q, changed %d times, pod q has %q", w.set, w.changed, w.pod("q").Annotations)
+	}
+	if got := testutil.ToFloat64(w.resizer.metrics.results.WithLabelValues(done)); got != 6 {
+		t.Errorf("counted %v", got)
+	}
+}
+
+func TestSizesThatAreNotInForce(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		broken     error
+		pending    string
+		message    string
+		condition  string
+	}{
+		{"beyond the GPU's room", `{"a":{"memory":8192}}`, nil, "Deferred", "its GPU has no room for 8192 MiB and 30 % of the time of one GPU", "ResizePending Deferred"},
+		{"below the use", `{"a":{"memory":2048}}`, fmt.Errorf("x: %w", &hook.InUseError{UUID: "GPU-0", Used: 3 << 30, Want: 2 << 30}), "Deferred",
+			"the container uses more than 2048 MiB of GPU GPU-0", "ResizePending Deferred"},
+		{"before the runtime has listed its containers", `{"a":{"memory":2048}}`, hook.ErrNotReady, "Deferred", hook.ErrNotReady.Error(), "ResizePending Deferred"},
+		{"on a full disk", `{"a":{"memory":2048}}`, errors.New("no space left"), "InProgress", "no space left", "ResizeInProgress InProgress"},
+		{"more memory than the namespace may have", `{"a":{"memory":8193}}`, nil, "Infeasible",
+			"namespace ns may have at most 8192 MiB of a GPU beyond the pod's request (resize.maximum in config.toml)", "ResizePending Infeasible"},
+		{"more time than the namespace may have", `{"a":{"cores":61}}`, nil, "Infeasible", "namespace ns may have at most 60 % of a GPU's time", "ResizePending Infeasible"},
+		{"an invalid request", `{"a":{"memory":"1Gi"}}`, nil, "Infeasible", "annotation nri-vgpu.io/resize: allowed: an object", "ResizePending Infeasible"},
+		{"an unknown container", `{"c":{"memory":1}}`, nil, "Infeasible", `no container "c"`, "ResizePending Infeasible"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, asking("p", [2]int64{4096, 30}), asking("full", [2]int64{9000, 30}))
+			w.broken = tt.broken
+			w.want("p", tt.want)
+			for range 3 {
+				w.round()
+			}
+			if got := w.holds("p", "a"); got != "4096/30" {
+				t.Errorf("holds %s", got)
+			}
+			report := resize.Reports(w.pod("p"))["a"]
+			if report.Pending != tt.pending || !strings.Contains(report.Message, tt.message) || report.Size != (resize.Size{}) {
+				t.Errorf("reported %+v", report)
+			}
+			conditions := w.conditions("p")
+			if len(conditions) != 1 || !strings.HasPrefix(conditions[0], tt.condition+": container a: ") || !strings.Contains(conditions[0], tt.message) {
+				t.Errorf("conditions %q", conditions)
+			}
+			if w.patches() != 1 || len(w.told) != 1 || !strings.HasPrefix(w.told[0], `p VGPUNotResized: container "a" keeps its part of its GPUs (`+tt.pending) {
+				t.Errorf("%d writes, Events %q", w.patches(), w.told)
+			}
+			w.broken = nil
+			w.ledger.Release("uid-full")
+			w.want("p", `{"a":{"memory":8192}}`)
+			w.round()
+			if got := w.conditions("p"); got != nil || w.holds("p", "a") != "8192/30" {
+				t.Errorf("afterwards the container holds %s, conditions %q", w.holds("p", "a"), got)
+			}
+		})
+	}
+}
+
+// TestNamespacesMayShrinkAndReturn checks that a namespace without a maximum grows nothing beyond the
+// request, and that its containers may have less and get their request back.
+func TestNamespacesMayShrinkAndReturn(t *testing.T) {
+	w := newWorld(t, asking("p", [2]int64{4096, 30}))
+	w.resizer.Config.Resize = config.Default().Resize
+	for _, step := range []struct{ want, holds, pending string }{
+		{`{"a":{"memory":1024,"cores":10}}`, "1024/10", ""},
+		{`{"a":{"memory":4096,"cores":30}}`, "4096/30", ""},
+		{`{"a":{"memory":4097}}`, "4096/30", "Infeasible"},
+		{`{"a":{"cores":31}}`, "4096/30", "Infeasible"},
+	} {
+		w.want("p", step.want)
+		w.round()
+		if got := w.holds("p", "a"); got != step.holds || resize.Reports(w.pod("p"))["a"].Pending != step.pending {
+			t.Errorf("%s: holds %s, reported %+v", step.want, got, resize.Reports(w.pod("p")))
+		}
+	}
+}
+
+// TestShrinkingComesFirst checks that one round moves room from a container to another.
+func TestShrinkingComesFirst(t *testing.T) {
+	w := newWorld(t, asking("a", [2]int64{4096, 30}), asking("b", [2]int64{8192, 60}))
+	w.want("a", `{"a":{"memory":8192,"cores":60}}`)
+	w.want("b", `{"a":{"memory":4096,"cores":30}}`)
+	w.round()
+	if w.holds("a", "a") != "8192/60" || w.holds("b", "a") != "4096/30" {
+		t.Errorf("hold %s and %s", w.holds("a", "a"), w.holds("b", "a"))
+	}
+}
+
+// TestConditionsOfSeveralContainers checks that an infeasible size hides no deferred size.
+func TestConditionsOfSeveralContainers(t *testing.T) {
+	got := conditions(map[string]resize.Report{
+		"a": {Pending: resize.Infeasible, Message: "never"}, "b": {Pending: resize.Deferred, Message: "later"},
+		"c": {}, "d": {Pending: resize.InProgress, Message: "broken"}, "e": {Pending: resize.InProgress, Message: "too"},
+	})
+	for i := range got {
+		got[i].LastTransitionTime = metav1.Time{}
+	}
+	want := []corev1.PodCondition{
+		{Type: resize.ConditionPending, Status: corev1.ConditionTrue, Reason: "Infeasible", Message: "container a: never; container b: later"},
+		{Type: resize.ConditionInProgress, Status: corev1.ConditionTrue, Reason: "InProgress", Message: "container d: broken; container e: too"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+}
+
+func TestMirrorsAreNotResized(t *testing.T) {
+	p := asking("p", [2]int64{4096, 30})
+	w := newWorld(t, p)
+	mirror := w.pod("p")
+	controls := true
+	mirror.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", Controller: &controls}}
+	mirror.Spec.NodeName = "n"
+	mirror.Annotations = map[string]string{pods.MirrorAnnotation: "uid-p", pods.HashAnnotation: "uid-p", pods.SourceAnnotation: "file", resize.Annotation: `{"a":{"memory":1}}`}
+	if !pods.IsMirror(mirror) {
+		t.Fatal("not a mirror")
+	}
+	if _, err := w.client.CoreV1().Pods("ns").Update(t.Context(), mirror, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.round()
+	if w.holds("p", "a") != "4096/30" || len(w.set) != 0 || w.patches() != 0 {
+		t.Errorf("holds %s, set %q", w.holds("p", "a"), w.set)
+	}
+}
+
+// TestReportsAreRetried checks that a failed report is logged once and written later.
+func TestReportsAreRetried(t *testing.T) {
+	w := newWorld(t, asking("p", [2]int64{4096, 30}))
+	down := true
+	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return down, nil, errors.New("away")
+	})
+	w.want("p", `{"a":{"memory":1024}}`)
+	w.round()
+	w.round()
+	if got := strings.Count(w.log.String(), "failed to report"); got != 1 || w.holds("p", "a") != "1024/30" || len(w.told) != 0 {
+		t.Errorf("holds %s, Events %q, log %s", w.holds("p", "a"), w.told, w.log.String())
+	}
+	down = false
+	w.round()
+	if got := w.pod("p").Annotations[resize.ReportAnnotation]; got != `{"a":{"memory":1024}}` || len(w.told) != 1 {
+		t.Errorf("reported %q, Events %q", got, w.told)
+	}
+	if err := w.client.CoreV1().Pods("ns").Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.round()
+	if len(w.resizer.reported)+len(w.resizer.failures) != 0 {
+		t.Errorf("remembers %v, %v", w.resizer.reported, w.resizer.failures)
+	}
+}
+
+// TestStaleViewsAreNotReportedTwice checks that a report is not repeated until the watch has delivered it.
+func TestStaleViewsAreNotReportedTwice(t *testing.T) {
+	w := newWorld(t, asking("p", [2]int64{4096, 30}))
+	w.want("p", `{"a":{"memory":1024}}`)
+	before := w.List()
+	stale := &staleWorld{world: w, list: before}
+	w.resizer.Pods = stale
+	w.round()
+	w.round()
+	if w.patches() != 1 {
+		t.Errorf("%d writes", w.patches())
+	}
+}
+
+type staleWorld struct {
+	*world
+	list []*corev1.Pod
+}
+
+func (s *staleWorld) List() []*corev1.Pod { return s.list }
+
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, asking("p", [2]int64{4096, 30}))
+		w.unready = true
+		go w.resizer.Run(t.Context())
+		w.want("p", `{"a":{"memory":1024}}`)
+		w.resizer.Poke()
+		synctest.Wait()
+		if len(w.set) != 0 {
+			t.Error("resized before the pods are known")
+		}
+		w.unready = false
+		w.resizer.Poke()
+		synctest.Wait()
+		if w.holds("p", "a") != "1024/30" {
+			t.Errorf("holds %s", w.holds("p", "a"))
+		}
+		w.want("p", `{"a":{"memory":2048}}`) // nobody pokes
+		time.Sleep(interval)
+		synctest.Wait()
+		if w.holds("p", "a") != "2048/30" {
+			t.Errorf("holds %s after %v", w.holds("p", "a"), interval)
+		}
+	})
+}
