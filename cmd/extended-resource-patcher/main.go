@@ -83,7 +83,7 @@ func removeCommand(f *flags) *cobra.Command {
 	return cmd
 }
 
-// parts are the parts of the program.
+// parts holds the patcher, the client for reviews and the log.
 type parts struct {
 	patcher *nodestatus.Patcher
 	reviews kubernetes.Interface // see endpoint.Options

@@ -15,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
 )
 
-// memoryLimit is the garbage collector's soft memory limit, in bytes. The
-// program needs half of the limit.
+// memoryLimit is the garbage collector's soft memory limit, in bytes. The guard needs half of the
+// limit.
 const memoryLimit = 16 << 20
 
 func main() {
@@ -45,7 +45,7 @@ func run(program string) error {
 	if runtime, ok := guard.StandsIn(); ok {
 		return g.StandIn(context.Background(), runtime)
 	}
-	// If the stand-in cannot start, the guard continues without it.
+	// If the guard fails to start the stand-in process, the guard continues without a stand-in.
 	if err := guard.StartStandIn(program); err != nil {
 		fmt.Fprintln(os.Stderr, "nri-vgpu-guard:", err)
 	}

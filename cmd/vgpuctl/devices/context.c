@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// vgpu-context creates a CUDA context on one GPU, prints "ready", and keeps the
-// context until its standard input ends. Meanwhile the parent process measures the
-// context. The arguments are the path of the driver's library and the GPU's UUID.
-// If the path is "", the loader finds the library.
+// vgpu-context creates a CUDA context on one GPU, prints "ready", and keeps the context until its
+// standard input ends. The parent process measures the context before it closes the standard input.
+// The arguments are the path of the driver's library and the GPU's UUID. If the path is "", the
+// loader finds the library.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// vc_longest bounds the life of this process: the driver may hang and the parent
-// may have ended.
+// vc_longest bounds the run time of vgpu-context: the driver may hang and the parent may have
+// ended.
 static const unsigned int vc_longest = 120; // seconds
 
 typedef int vc_device;
@@ -71,8 +71,8 @@ static int vc_open(struct vc_driver *driver, const char *path)
 	    vc_find(library, "cuDevicePrimaryCtxRetain", &driver->retain) ||
 	    vc_find(library, "cuGetErrorName", &driver->error_name))
 		return -1;
-	// The first version returns the UUID of a MIG device's GPU. Old drivers have
-	// only that version.
+	// For a MIG device, cuDeviceGetUuid returns the UUID of the device's GPU. Drivers before CUDA
+	// 11.4 have only cuDeviceGetUuid.
 	if (dlsym(library, "cuDeviceGetUuid_v2") != NULL)
 		return vc_find(library, "cuDeviceGetUuid_v2", &driver->uuid);
 	return vc_find(library, "cuDeviceGetUuid", &driver->uuid);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// vgpu-devices prints the GPUs that CUDA shows to a program started here, as a
-// line of JSON. vgpu-devices is a separate program because vgpuctl is linked
-// statically, to run in any container, and so cannot open the driver.
+// vgpu-devices prints the GPUs that CUDA shows to vgpu-devices, as a line of JSON. vgpuctl is
+// linked statically, to run in any container, and a static program cannot open the driver.
+// Therefore vgpu-devices is a separate program.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -70,8 +70,8 @@ static int vd_open(struct vd_driver *driver)
 	    vd_find(library, "cuDriverGetVersion", &driver->version) ||
 	    vd_find(library, "cuGetErrorName", &driver->error_name))
 		return -1;
-	// The second version returns the UUID of a MIG device. The first version,
-	// on drivers before 11.4, returns the UUID of its GPU.
+	// cuDeviceGetUuid_v2 returns the UUID of a MIG device. Drivers before CUDA 11.4 have only
+	// cuDeviceGetUuid, which returns the UUID of the MIG device's GPU.
 	if (dlsym(library, "cuDeviceGetUuid_v2") != NULL)
 		return vd_find(library, "cuDeviceGetUuid_v2", &driver->uuid);
 	return vd_find(library, "cuDeviceGetUuid", &driver->uuid);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// vgpu-nvml queries NVML for vgpuctl, which is linked statically and so cannot open
-// NVML. vgpu-nvml answers each line of standard input with one line:
+// vgpu-nvml queries NVML for vgpuctl, which is linked statically and therefore cannot open NVML.
+// vgpu-nvml answers each line of standard input with one line:
 //
 //	driver            "ok VERSION"
 //	used UUID         "ok BYTES", of the whole GPU
 //	processes UUID    "ok PID BYTES PID BYTES …"; BYTES is "?" if NVML does not report it
 //
-// or with "error TEXT". vgpu-nvml exits at the end of its input.
+// If NVML fails, the answer is "error TEXT". vgpu-nvml exits at the end of its input.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -58,8 +58,7 @@ static int vn_open(struct vn_nvml *nvml)
 		fprintf(stderr, "cannot open NVML: %s\n", dlerror());
 		return -1;
 	}
-	// The second version uses the same structure. Drivers before 510 lack the third version of the
-	// function.
+	// Drivers before 510 lack version 3 of the function. Versions 2 and 3 use the same structure.
 	if (dlsym(library, list) == NULL)
 		list = "nvmlDeviceGetComputeRunningProcesses_v2";
 	if (vn_find(library, "nvmlInit_v2", &nvml->init) ||
