@@ -135,8 +135,8 @@ func TestNoDirectoryForSpecs(t *testing.T) {
 	}
 }
 
-// If the number of clients of a GPU is invalid, one client per container is always
-// allowed.
+// TestOneWrongNumberIsOneProblem checks that an invalid clients_per_gpu causes no second problem
+// for clients_per_container.
 func TestOneWrongNumberIsOneProblem(t *testing.T) {
 	got := problems(t, "sharing.mps.clients_per_gpu = 0\nsharing.mps.clients_per_container = 1")
 	if len(got) != 1 || !strings.Contains(got[0], "clients_per_gpu") {
@@ -152,8 +152,8 @@ func TestContextBytes(t *testing.T) {
 	}
 }
 
-// The lines of problems are found in documents of up to 2000 lines. In longer
-// documents, problems are reported without lines.
+// TestProblemsOfLongDocuments checks that problems have lines in documents of up to 2000 lines, and
+// have no lines in longer documents.
 func TestProblemsOfLongDocuments(t *testing.T) {
 	for lines, want := range map[int]string{2000: "line 1999: ", 2001: "node.slots_per_gpu is 0"} {
 		document := strings.Repeat("\n", lines-2) + "node.slots_per_gpu = 0\n"

@@ -16,8 +16,8 @@ import (
 // AllGPUs stands for every GPU of the node in a list of UUIDs.
 const AllGPUs = "*"
 
-// Bounds of values. The errors and docs/reference/configuration-keys.md state the
-// bounds.
+// These constants bound the values of keys. The errors and docs/reference/configuration-keys.md
+// state the bounds.
 const (
 	maxReservedMiB = 1 << 24 // 16 TiB, beyond any GPU
 	maxSlots       = 1000    // far beyond a useful number of time slices
@@ -32,8 +32,8 @@ const (
 	// maxPodWait leaves half a second of the runtime's default time-out of 2 s for all
 	// other work. After the time-out, the runtime starts the container unadjusted.
 	maxPodWait = 1500 * time.Millisecond
-	// minInterval bounds the load of queries on the driver. maxInterval ensures that
-	// unaccounted GPU processes are detected within 10 s.
+	// minInterval bounds the load of queries on the driver. maxInterval ensures that the agent
+	// detects unaccounted GPU processes within 10 s.
 	minInterval = time.Second
 	maxInterval = 8 * time.Second
 )
@@ -44,13 +44,13 @@ var (
 	nodeLabel    = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?(=([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?)?$`)
 	cdiKind      = regexp.MustCompile(`^[A-Za-z][-A-Za-z0-9_.]*/[A-Za-z0-9][-A-Za-z0-9_.]*$`)
 	pluginName   = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]*$`)
-	// The guard has index 99, so that it runs after the plugin.
+	// pluginIndex excludes 99, the index of the guard, so that the guard runs after the plugin.
 	pluginIndex = regexp.MustCompile(`^([0-8][0-9]|9[0-8])$`)
 	placeholder = regexp.MustCompile(`\{[^}]*\}?|\}`)
 )
 
-// checker collects the invalid values of the right type. Keys in broken are invalid
-// already: their values are defaults and are not reported again.
+// checker collects the problems of values that have the right type. broken holds the keys with a
+// reported problem: the values of these keys are defaults, and checker ignores them.
 type checker struct {
 	broken   map[string]bool
 	problems []Problem
@@ -249,7 +249,7 @@ func (c *checker) path(key, path string) {
 	}
 }
 
-// shared are directories that other programs use too.
+// shared lists directories that other programs also use.
 var shared = strings.Fields(`
 	/ /bin /boot /dev /etc /home /lib /lib64 /media /mnt /opt /proc /root /run /sbin /srv /sys /tmp /usr /var
 	/opt/cni /opt/nri /opt/nri/plugins
@@ -258,8 +258,8 @@ var shared = strings.Fields(`
 	/var/cache /var/lib /var/lib/containerd /var/lib/containers /var/lib/docker /var/lib/etcd /var/lib/kubelet
 	/var/log /var/opt /var/run /var/run/nri /var/spool /var/tmp`)
 
-// ownDirectory checks a directory in which uninstalling removes files with names such
-// as "containers".
+// ownDirectory checks a directory that only nri-vgpu may use: uninstalling removes files in the
+// directory.
 func (c *checker) ownDirectory(key, path string) {
 	c.path(key, path)
 	if slices.Contains(shared, path) {

@@ -21,7 +21,7 @@ func (c *checker) dialects(d Dialects) {
 	c.resourceNames(enabled)
 }
 
-// resourceNames checks that every name is valid in a pod and is used only once.
+// resourceNames checks that every name is valid in a pod and occurs only once.
 func (c *checker) resourceNames(all []named) {
 	owner := make(map[string]string, len(all))
 	for _, r := range all {

@@ -33,12 +33,12 @@ type Config struct {
 
 // Node holds the settings for all GPUs of the node.
 type Node struct {
-	// ReservedMemoryMiB is reserved on every GPU and never advertised.
+	// ReservedMemoryMiB is the memory of every GPU that no container gets.
 	ReservedMemoryMiB uint64 `toml:"reserved_memory_mib"`
 	// SlotsPerGPU bounds the containers on one GPU.
 	SlotsPerGPU int `toml:"slots_per_gpu"`
-	// ExemptNamespaces are the namespaces in which containers that request no GPU are left
-	// unchanged.
+	// ExemptNamespaces are the namespaces in which the agent does not change containers that
+	// request no GPU.
 	ExemptNamespaces []string `toml:"exempt_namespaces"`
 }
 
@@ -51,7 +51,7 @@ type Driver struct {
 	NVMLLibrary string `toml:"nvml_library"`
 }
 
-// Injection methods.
+// These constants are the injection methods.
 const (
 	InjectAuto   = "auto"   // cdi if the runtime supports it and a spec names the GPU, otherwise env
 	InjectCDI    = "cdi"    // CDI devices through NRI
@@ -59,8 +59,7 @@ const (
 	InjectDirect = "direct" // device nodes and libraries, added by the plugin
 )
 
-// Driver capabilities, as the NVIDIA container toolkit names them in
-// NVIDIA_DRIVER_CAPABILITIES.
+// These constants are the driver capabilities, as NVIDIA_DRIVER_CAPABILITIES names them.
 const (
 	CapabilityCompute  = "compute"  // CUDA and OpenCL
 	CapabilityUtility  = "utility"  // NVML and nvidia-smi
@@ -79,25 +78,25 @@ var Capabilities = []string{
 // Injection configures how a container gets its GPUs.
 type Injection struct {
 	Method string `toml:"method"`
-	// CDIKind is the vendor/class of the CDI devices that are named by GPU UUID.
+	// CDIKind is the vendor/class of the CDI devices whose names are GPU UUIDs.
 	CDIKind string `toml:"cdi_kind"`
-	// CDISpecDirs are the directories searched for specs of CDIKind. The runtime must search
-	// these directories too.
+	// CDISpecDirs are the directories in which the agent searches for specs of CDIKind. The runtime
+	// must also search CDISpecDirs.
 	CDISpecDirs []string `toml:"cdi_spec_dirs"`
 	// CDIOutputDir receives nri-vgpu's own spec. The devices of the spec set environment
 	// variables that a user's image and pod cannot override.
 	CDIOutputDir string `toml:"cdi_output_dir"`
 	// DriverCapabilities are the driver capabilities that a container with limits may have.
 	DriverCapabilities []string `toml:"driver_capabilities"`
-	// InterposeWholeGPUs adds the interposer also to containers without limits, which hold
-	// their GPUs exclusively.
+	// InterposeWholeGPUs adds the interposer also to containers that hold whole GPUs, without
+	// limits.
 	InterposeWholeGPUs bool   `toml:"interpose_whole_gpus"`
 	Direct             Direct `toml:"direct"`
 }
 
-// Direct lists the devices and mounts that InjectDirect adds to a container. "{minor}",
-// "{index}" and "{uuid}" in a string stand for the GPU's values. An entry without a placeholder
-// is injected once.
+// Direct lists the devices and mounts that InjectDirect adds to a container. "{minor}", "{index}"
+// and "{uuid}" in a string stand for the GPU's values. A container gets an entry without a
+// placeholder once.
 type Direct struct {
 	Devices []string      `toml:"devices"` // character devices
 	Mounts  []DirectMount `toml:"mounts"`
@@ -110,21 +109,21 @@ type DirectMount struct {
 	ReadOnly    bool   `toml:"read_only"`
 }
 
-// Placement policies.
+// These constants are the placement policies.
 const (
 	PlaceBinpack = "binpack"
 	PlaceSpread  = "spread"
 )
 
-// Placement configures how GPUs are chosen.
+// Placement configures how the agent chooses GPUs.
 type Placement struct {
 	Policy string `toml:"policy"`
-	// EvictAfter is how many times a container that fits no GPU is refused before its pod is
-	// evicted; 0 is never.
+	// EvictAfter is the number of refusals of a container that fits no GPU before the agent evicts
+	// the container's pod; 0 disables eviction.
 	EvictAfter int `toml:"evict_after"`
 }
 
-// Modes of scheduling.
+// These constants are the modes of scheduling.
 const (
 	ScheduleBySums   = "sums"      // by a scheduler that knows the sums of the node's GPUs
 	ScheduleByPlugin = "scheduler" // by nri-vgpu-scheduler
@@ -140,8 +139,8 @@ func (s Scheduling) ByPlugin() bool { return s.Mode == ScheduleByPlugin }
 
 // Memory configures limits on GPU memory.
 type Memory struct {
-	// OvercommitPercent is how far a pod's annotation may raise its limit above its request, in
-	// percent of the request; 0 forbids it.
+	// OvercommitPercent is the most by which a pod's annotation may raise a memory limit above the
+	// request, in percent of the request. 0 forbids limits above the request.
 	OvercommitPercent int `toml:"overcommit_percent"`
 	// ContextMiB is the size of a CUDA context, in MiB; 0 selects measurement.
 	ContextMiB int `toml:"context_mib"`
@@ -150,8 +149,8 @@ type Memory struct {
 // ContextBytes returns the size of a CUDA context, in bytes, or 0 if the size is measured.
 func (m Memory) ContextBytes() uint64 { return uint64(max(0, m.ContextMiB)) << 20 }
 
-// Policies of compute limits. A container's limit is its guarantee; the policy sets its
-// maximum.
+// These constants are the policies of compute limits. A container's limit is its guarantee; the
+// policy sets its maximum.
 const (
 	ComputeCap   = "cap"   // the guarantee
 	ComputeShare = "share" // all of the GPU's time
@@ -194,13 +193,13 @@ func (r Resize) Of(namespace string) ResizeMaximum {
 	return ResizeMaximum{Namespace: namespace}
 }
 
-// Methods by which containers share a GPU.
+// These constants are the methods by which containers share a GPU.
 const (
 	ShareByTime = "time" // in turns; the interposer enforces the limits
 	ShareByMPS  = "mps"  // concurrently, through the Multi-Process Service
 )
 
-// Policies for the compute mode of GPUs shared by MPS.
+// These constants are the policies for the compute mode of GPUs shared by MPS.
 const (
 	ModeKeep             = "keep"
 	ModeExclusiveProcess = "exclusive-process" // while the daemon runs
@@ -214,7 +213,7 @@ type Sharing struct {
 	MPS     MPS      `toml:"mps"`
 }
 
-// ByMPS reports whether a GPU is shared through the Multi-Process Service.
+// ByMPS reports whether containers share a GPU through the Multi-Process Service.
 func (s Sharing) ByMPS(uuid string) bool {
 	return s.Method == ShareByMPS && (slices.Contains(s.MPSGPUs, AllGPUs) || slices.Contains(s.MPSGPUs, uuid))
 }
@@ -229,14 +228,14 @@ type MPS struct {
 	// clients a container counts as.
 	ClientsPerGPU       int `toml:"clients_per_gpu"`
 	ClientsPerContainer int `toml:"clients_per_container"`
-	// ReservedMemoryMiB is reserved for the server on every GPU that it serves.
+	// ReservedMemoryMiB is the memory that the server may use on every GPU that the server serves.
 	ReservedMemoryMiB uint64 `toml:"reserved_memory_mib"`
 	ComputeMode       string `toml:"compute_mode"`
 	// SHMSizeMiB bounds the /dev/shm that the server and its clients share.
 	SHMSizeMiB uint64 `toml:"shm_size_mib"`
 }
 
-// Conditions under which a Node with unhealthy GPUs is tainted.
+// These constants are the conditions under which the patcher taints a Node with unhealthy GPUs.
 const (
 	TaintOff = "off" // never
 	TaintAny = "any" // while one of its GPUs is unhealthy
@@ -299,7 +298,7 @@ type Volcano struct {
 // MetaGPU is cnvrg's dialect.
 type MetaGPU struct {
 	Enabled bool `toml:"enabled"`
-	// AllowSpread allows a request of less than one GPU to be spread over several GPUs, if the
+	// AllowSpread lets the agent spread a request of less than one GPU over several GPUs, if the
 	// request fits no single GPU.
 	AllowSpread   bool            `toml:"allow_spread"`
 	DeviceSharing []DeviceSharing `toml:"device_sharing"`
@@ -309,7 +308,7 @@ type MetaGPU struct {
 type DeviceSharing struct {
 	ResourceName string   `toml:"resource_name"`
 	SharesPerGPU int      `toml:"shares_per_gpu"`
-	AutoReshare  bool     `toml:"auto_reshare"` // SharesPerGPU is ignored
+	AutoReshare  bool     `toml:"auto_reshare"` // overrides SharesPerGPU
 	UUIDs        []string `toml:"uuids"`        // "*" is every GPU
 }
 
@@ -324,14 +323,14 @@ func (s DeviceSharing) PerGPU() int {
 	return s.SharesPerGPU
 }
 
-// These are actions against unaccounted processes on GPUs.
+// These constants are the actions against unaccounted processes on GPUs.
 const (
 	DetectIgnore = "ignore" // nothing; only for processes outside of pods
 	DetectReport = "report" // report by metric, Event and log
 	DetectStop   = "stop"   // report, and kill the processes
 )
 
-// Detection configures the search for GPU processes that no container accounts for.
+// Detection configures the search for unaccounted processes on GPUs.
 type Detection struct {
 	// Interval is the time between queries for the driver's processes.
 	Interval Duration `toml:"interval"`
@@ -350,8 +349,8 @@ type NRI struct {
 	PodWait Duration `toml:"pod_wait"`
 }
 
-// Guard configures the guard plugin, which the runtime starts itself, and the handling of
-// containers that run without adjustment.
+// Guard configures the guard plugin, which the runtime starts, and the handling of containers that
+// run without adjustment.
 type Guard struct {
 	// PluginDir is the runtime's plugin directory. "" disables the guard.
 	PluginDir string `toml:"plugin_dir"`
@@ -369,7 +368,7 @@ type Paths struct {
 	StateDir string `toml:"state_dir"`
 }
 
-// Exporters whose metric names can be served besides nri-vgpu's own.
+// These constants are the exporters whose metric names the agent can serve in addition to its own.
 const (
 	LegacyVolcano = "volcano"
 	LegacyMetaGPU = "metagpu"
@@ -377,19 +376,19 @@ const (
 
 // Metrics configures the metrics for Prometheus.
 type Metrics struct {
-	// LegacyNames are the exporters under whose names the metrics are served too.
+	// LegacyNames are the exporters whose metric names the agent also serves.
 	LegacyNames []string `toml:"legacy_names"`
 	// Authentication selects who authorizes readers of the metrics.
 	Authentication string `toml:"authentication"`
 }
 
-// Values of Metrics.Authentication.
+// These constants are the values of Metrics.Authentication.
 const (
 	AuthenticateNobody  = "none"       // no authorization: every client may read
 	AuthenticateCluster = "kubernetes" // the API server, by TokenReview and SubjectAccessReview
 )
 
-// HTTP sets the addresses at which the agent serves metrics, health and readiness.
+// HTTP configures the addresses at which the agent serves metrics, health and readiness.
 type HTTP struct {
 	Address string `toml:"address"`
 	// ProbeAddress serves only health and readiness, to kubelet.

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// decoder fills a Config from a parsed document. Unlike the TOML library, it
-// continues after an error, so that a user sees all mistakes at once.
+// decoder fills a Config from a parsed document. Unlike the TOML library, decoder continues after
+// an error, so that a user sees all mistakes at once.
 type decoder struct {
 	problems []Problem
 }

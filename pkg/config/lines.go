@@ -32,10 +32,10 @@ func parent(key string) string {
 // the default file.
 const maxLocated = 2000 // lines
 
-// keyLines finds the line on which each key of a valid document is set. The
-// TOML library does not expose lines. Therefore keyLines parses ever longer prefixes of the
-// document. A key is on the line after the last valid prefix without it. The cost is quadratic, but
-// only documents with mistakes are searched.
+// keyLines returns the line of each key in a valid document. The TOML library does not expose
+// lines. Therefore keyLines parses ever longer prefixes of the document. A key is on the line after
+// the last valid prefix without it. The cost is quadratic, but Parse calls keyLines only for
+// documents with mistakes.
 func keyLines(document string) map[string]int {
 	found := make(map[string]int)
 	lines := strings.SplitAfter(document, "\n")
@@ -49,7 +49,7 @@ func keyLines(document string) map[string]int {
 		if !whole || !isBlank(line) {
 			var tree map[string]any
 			meta, err := toml.Decode(document[:length], &tree)
-			whole = err == nil // otherwise inside a list or a long string
+			whole = err == nil // an invalid prefix ends inside a list or a long string
 			if !whole {
 				continue
 			}

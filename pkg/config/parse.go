@@ -70,9 +70,8 @@ func Load(path string) (Config, error) {
 	return cfg, err
 }
 
-// Parse parses a configuration. Keys missing from data keep their defaults. A
-// list or table array in data replaces the whole default. All mistakes are
-// reported together as an *Error.
+// Parse parses a configuration. Keys missing from data keep their defaults. A list or table array
+// in data replaces the whole default. Parse reports all mistakes together as an *Error.
 func Parse(data []byte) (Config, error) {
 	var tree map[string]any
 	if _, err := toml.Decode(string(data), &tree); err != nil {
