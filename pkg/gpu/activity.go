@@ -117,11 +117,11 @@ func activity(d Driver, window time.Duration) (map[string][]Activity, error) {
 	return active, nil
 }
 
-// average returns each process's part of a window, in percent, from the samples in the
-// window. Some drivers return one sample for each period in which a process was active:
-// the sum is divided by all periods of the window. Other drivers return a single sample
-// of each process for the recent past. The shortest distance between two samples of one
-// process is the period.
+// average returns each process's part of a window, in percent, from the samples in the window. Some
+// drivers return one sample for each period in which a process was active. For these drivers,
+// average divides the sum of the samples by all periods of the window. Other drivers return a
+// single sample of each process for the recent past. The shortest distance between two samples of
+// one process is the period.
 func average(samples []Sample, window time.Duration) map[int]float64 {
 	byPID := map[int][]Sample{}
 	for _, s := range samples {

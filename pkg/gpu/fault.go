@@ -31,8 +31,8 @@ type XID struct {
 	Number uint64
 }
 
-// settle is how long after an XID the driver's report of no required recovery is
-// ignored. The driver may decide on a recovery only after it reports the XID.
+// settle is how long judge keeps a fault although the driver requests no recovery. The driver may
+// request a recovery some time after it reports the XID.
 const settle = 10 * time.Second
 
 // fault is an XID that made a GPU unhealthy.

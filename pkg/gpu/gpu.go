@@ -21,12 +21,12 @@ type GPU struct {
 	Multiprocessors int `json:"multiprocessors"`
 	// PCIBusID is NVML's bus id, such as "00000000:3B:00.0".
 	PCIBusID string `json:"pciBusID"`
-	// Healthy is false if the GPU must not be allocated to new containers.
+	// Healthy is false if new containers must not get the GPU.
 	Healthy bool `json:"healthy"`
 	// Reason describes in one line why the GPU is unhealthy.
 	Reason string `json:"reason,omitempty"`
-	// RecoveryKnown reports whether the driver reports whether the GPU needs a reset or a
-	// reboot, and Healthy takes the report into account. Older drivers do not
-	// report the need of a recovery.
+	// RecoveryKnown reports whether the driver can request a reset of the GPU or a reboot. If
+	// RecoveryKnown is true, Healthy is false while the driver requests a recovery. Older drivers
+	// cannot request a recovery.
 	RecoveryKnown bool `json:"-"`
 }

@@ -17,7 +17,7 @@ const DefaultTimeout = 10 * time.Second
 // Driver queries the GPU driver. The calls of a Driver may fail and may never return.
 // Only one goroutine at a time calls a Driver.
 type Driver interface {
-	// List returns the GPUs that the driver lists now. If only the index of a GPU could be read,
+	// List returns the GPUs that the driver lists now. If List can read only the index of a GPU,
 	// the GPU's entry has no UUID, and has a reason.
 	List() ([]GPU, error)
 	// Processes returns the processes that use a GPU now, by the GPU's UUID. Processes
@@ -37,8 +37,8 @@ type Inventory struct {
 	driver  Driver
 	timeout time.Duration
 	calls   Worker
-	// turn is held during a call of the driver. A second caller waits for its turn
-	// instead of failing with errBusy.
+	// turn has an element during a call of the driver. A second caller waits for its turn and does
+	// not fail with errBusy.
 	turn chan struct{}
 
 	mu     sync.Mutex
@@ -47,9 +47,8 @@ type Inventory struct {
 	xids   map[XID]uint64    // count of each XID
 }
 
-// NewInventory returns an inventory that is empty until its first Refresh, as the
-// driver may be loaded later than the agent. Each Refresh takes no longer than timeout;
-// 0 is DefaultTimeout.
+// NewInventory returns an inventory that is empty until its first Refresh, as the driver may start
+// later than the agent. Each Refresh takes no longer than timeout; 0 selects DefaultTimeout.
 func NewInventory(d Driver, timeout time.Duration) *Inventory {
 	if timeout == 0 {
 		timeout = DefaultTimeout
@@ -111,8 +110,8 @@ func merge(known, seen []GPU) []GPU {
 	gpus := make([]GPU, 0, len(seen))
 	for _, g := range seen {
 		if g.UUID == "" {
-			// A lost GPU reports no UUID, so its index identifies it. If no known GPU
-			// had the index, the entry is dropped.
+			// A lost GPU reports no UUID, so its index identifies it. merge drops the entry if no
+			// known GPU had the index.
 			k := slices.IndexFunc(known, func(old GPU) bool { return old.Index == g.Index })
 			if k < 0 {
 				continue

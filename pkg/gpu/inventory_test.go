@@ -132,7 +132,8 @@ func TestAHangingDriverHangsNobody(t *testing.T) {
 	})
 }
 
-// A refresh takes at most 10 s. Readers of the last state do not wait for the query.
+// TestALookIsWaitedForTenSeconds checks that a refresh takes at most 10 s, and that readers of the
+// last state do not wait for the query.
 func TestALookIsWaitedForTenSeconds(t *testing.T) {
 	documented.Bound(t, "what the driver makes wait", documented.Time(DefaultTimeout)+" for a look at the GPUs")
 	synctest.Test(t, func(t *testing.T) {
@@ -160,7 +161,8 @@ func mustRefresh(t *testing.T, inv *Inventory) {
 	}
 }
 
-// Concurrent queries run one after another, and neither reports the other as a hanging driver.
+// TestQuestionsTakeTurns checks that concurrent queries run one after another, and that no query
+// mistakes another query for a hanging driver.
 func TestQuestionsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inv := NewInventory(script(func() ([]GPU, error) {
@@ -181,7 +183,8 @@ func TestQuestionsTakeTurns(t *testing.T) {
 	})
 }
 
-// The next query does not wait longer for a driver that hangs.
+// TestAHangingDriverTellsNoProcesses checks that a query fails at once while the driver hangs, and
+// succeeds after the driver has recovered.
 func TestAHangingDriverTellsNoProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})

@@ -30,10 +30,10 @@ const (
 // ErrHung means that an earlier query of a GPU has not returned.
 var ErrHung = errors.New("an earlier look at the GPU has not returned")
 
-// Looks shares queries of GPUs among callers. Each query serves the callers that asked before it
-// began, and no later caller. Each GPU has at most one query at a time. After each query, Looks
-// pauses for the same length, at most 10 ms, so that frequent requests do not overload a fast
-// driver.
+// Looks shares queries of GPUs among callers. Each query serves the callers that requested it
+// before it began, and no later caller. Each GPU has at most one query at a time. After each query,
+// Looks pauses for the duration of the query, but at most 10 ms. The pause protects a fast driver
+// from frequent requests.
 type Looks struct {
 	holdings Holdings
 
@@ -41,7 +41,7 @@ type Looks struct {
 	gpus map[string]*looker
 }
 
-// NewLooks returns Looks that ask h.
+// NewLooks returns Looks that queries h.
 func NewLooks(h Holdings) *Looks { return &Looks{holdings: h, gpus: map[string]*looker{}} }
 
 // looker runs the queries of one GPU.
@@ -50,11 +50,11 @@ type looker struct {
 	next *Look
 	// since is when the current query began, zero if no query runs.
 	since time.Time
-	// busy is set while a goroutine queries or pauses.
+	// busy is true while a goroutine queries or pauses.
 	busy bool
 }
 
-// Look is a query of a GPU that had not begun when it was requested.
+// Look is a query of a GPU that begins after its request.
 type Look struct {
 	done chan struct{}
 	held HeldBytes
@@ -119,7 +119,7 @@ func (l *Look) Wait(ctx context.Context) (HeldBytes, error) {
 	case <-ctx.Done():
 	}
 	select {
-	case <-l.done: // while the caller waited for another query
+	case <-l.done: // the query ended while the caller waited for another query
 		return l.held, l.err
 	default:
 		return nil, ctx.Err()
@@ -127,8 +127,8 @@ func (l *Look) Wait(ctx context.Context) (HeldBytes, error) {
 }
 
 // Of returns the memory that one process holds on each of the GPUs that the driver reports before
-// ctx ends. Of fails if the driver answers for no GPU. A process that is listed with 0 bytes has no
-// entry: drivers list 0 for an unknown size.
+// ctx ends. Of fails if the driver answers for no GPU. A process with 0 bytes has no entry: drivers
+// list 0 for an unknown size.
 func (l *Looks) Of(ctx context.Context, pid int, uuids []string) (map[string]uint64, error) {
 	looks := make([]*Look, len(uuids))
 	for i, uuid := range uuids {

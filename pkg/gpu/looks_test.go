@@ -51,7 +51,8 @@ func newScripted(uuids ...string) *scripted {
 	return s
 }
 
-// One query serves all waiting callers. A query that has begun serves no later caller.
+// TestLooksAreShared checks that one query serves all waiting callers, and that a query that has
+// begun serves no later caller.
 func TestLooksAreShared(t *testing.T) {
 	driver := newScripted("GPU-a")
 	looks := NewLooks(driver)
@@ -79,8 +80,8 @@ func TestLooksAreShared(t *testing.T) {
 	}
 }
 
-// A GPU whose driver hangs blocks no query of another GPU, and no caller beyond the end of
-// its context.
+// TestAHungGPU checks that a GPU whose driver hangs blocks no query of another GPU, and no caller
+// beyond the end of the caller's context.
 func TestAHungGPU(t *testing.T) {
 	driver := newScripted("GPU-hung")
 	defer close(driver.release["GPU-hung"])
@@ -132,8 +133,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A caller that asks repeatedly leaves a driver idle half of the time, if queries take no longer
-// than longestRest.
+// TestASlowDriverRests checks that the driver is idle half of the time although a caller queries it
+// repeatedly, if queries take no longer than longestRest.
 func TestASlowDriverRests(t *testing.T) {
 	driver := &slow{took: 5 * time.Millisecond}
 	looks := NewLooks(driver)

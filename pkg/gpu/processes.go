@@ -11,7 +11,7 @@ import (
 // APIs is a set of the kinds of API by which a process uses a GPU.
 type APIs uint8
 
-// Kinds of API.
+// These constants are the kinds of API.
 const (
 	// Compute is CUDA and OpenCL.
 	Compute APIs = 1 << iota

@@ -61,9 +61,9 @@ func TestJudge(t *testing.T) {
 // reports is a driver that reports the events that the test sends.
 type reports struct {
 	events chan XID
-	broken error // if set, Next returns it at once
+	broken error // if set, Next returns broken at once
 	calls  int
-	hang   chan struct{} // if set, Next hangs until it is closed
+	hang   chan struct{} // if set, Next hangs until the test closes hang
 	closed chan struct{}
 }
 

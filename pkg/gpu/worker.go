@@ -19,9 +19,8 @@ type Worker struct {
 	busy bool
 }
 
-// Do runs call and waits for its result until ctx ends. The call continues after
-// that, and its late result is dropped. While an earlier call has not returned,
-// Do fails at once.
+// Do runs call and waits for its result until ctx ends. If ctx ends first, the call continues, and
+// Do drops the call's result. While an earlier call has not returned, Do fails at once.
 func Do[T any](ctx context.Context, w *Worker, call func() (T, error)) (T, error) {
 	var none T
 	if !w.take() {

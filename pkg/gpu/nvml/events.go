@@ -50,7 +50,7 @@ func (e *Events) Next(patience time.Duration) (gpu.XID, error) {
 // Close closes the session of the driver.
 func (e *Events) Close() {
 	if e.set != nil {
-		// An error of a failing driver has no consequence here.
+		// Close ignores the error: the next call opens a new session anyway.
 		_ = e.set.Free()
 		e.set, e.heard = nil, nil
 	}
@@ -116,7 +116,7 @@ func (e *Events) reporter(index int) (device gonvml.Device, uuid string) {
 	return device, uuid
 }
 
-// name returns the UUID of an event's GPU, "" if it is unknown.
+// name returns the UUID of an event's GPU, or "" for an unknown GPU.
 func (e *Events) name(device gonvml.Device) string {
 	for uuid, d := range e.heard {
 		if d == device {

@@ -10,12 +10,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// Holdings queries the physical memory that GPUs and their processes hold. Unlike a
-// Driver, Holdings may be called for several GPUs at once, so that a GPU that hangs
-// does not block the others.
+// Holdings queries the physical memory that GPUs and their processes hold. Unlike a Driver,
+// Holdings allows concurrent calls for several GPUs, so that a GPU that hangs does not block other
+// GPUs.
 type Holdings struct {
 	Options
-	// mu is held during no driver call except those that open the driver.
+	// Holdings holds mu during no driver call except the calls that open the driver.
 	mu      sync.Mutex
 	lib     gonvml.Interface // nil until opened
 	devices map[string]gonvml.Device
@@ -100,7 +100,7 @@ func (h *Holdings) device(uuid string) (gonvml.Device, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lib == lib { // otherwise the library was closed meanwhile
+	if h.lib == lib { // no other caller has closed the library meanwhile
 		h.devices[uuid] = device
 	}
 	return device, nil

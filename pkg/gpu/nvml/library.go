@@ -32,7 +32,7 @@ var libraryDirs = []string{
 	"/home/kubernetes/bin/nvidia/lib64",
 }
 
-// LibraryError reports that NVML was not found.
+// LibraryError reports that FindLibrary did not find NVML.
 type LibraryError struct {
 	Tried []string
 }
@@ -42,8 +42,8 @@ func (e *LibraryError) Error() string {
 		libraryName, strings.Join(e.Tried, ", "))
 }
 
-// FindLibrary returns the path of NVML. FindLibrary returns explicit if that is set, and otherwise
-// the first match in the usual directories under root.
+// FindLibrary returns the path of NVML. If explicit is set, FindLibrary returns explicit. If
+// explicit is empty, FindLibrary returns the first match in the usual directories under root.
 func FindLibrary(root, explicit string) (string, error) {
 	if explicit != "" {
 		if !isFile(explicit) {
@@ -61,9 +61,9 @@ func FindLibrary(root, explicit string) (string, error) {
 // cudaLibraryName is libcuda's SONAME.
 const cudaLibraryName = "libcuda.so.1"
 
-// FindCUDALibrary returns the path of the driver's libcuda. If opts.Library is set,
-// FindCUDALibrary looks in that directory first. Otherwise FindCUDALibrary searches as FindLibrary
-// does.
+// FindCUDALibrary returns the path of the driver's libcuda. If opts.Library is set, FindCUDALibrary
+// first looks in the directory of opts.Library. Then FindCUDALibrary searches the usual directories
+// under opts.Root.
 func FindCUDALibrary(opts Options) (string, error) {
 	if opts.Library != "" {
 		if path := filepath.Join(filepath.Dir(opts.Library), cudaLibraryName); isFile(path) {
@@ -89,8 +89,8 @@ func findUnder(root, name string) (path string, tried []string) {
 	return "", tried
 }
 
-// FindBeside returns the path of another driver library. FindBeside looks in the
-// directory of NVML if nvml is set, otherwise in the usual directories under root.
+// FindBeside returns the path of another driver library. If nvml is set, FindBeside looks in the
+// directory of nvml. If nvml is empty, FindBeside looks in the usual directories under root.
 func FindBeside(root, nvml, name string) (string, error) {
 	dirs := libraryDirs
 	if nvml != "" {

@@ -29,7 +29,7 @@ type Driver struct {
 	lib gonvml.Interface // nil until initialised
 }
 
-// New returns a driver that is opened at the first call.
+// New returns a Driver that opens NVML at the first call.
 func New(opts Options) *Driver { return &Driver{Options: opts} }
 
 // List returns the GPUs that the driver lists now.
@@ -67,14 +67,13 @@ func (d *Driver) open() error {
 }
 
 func (d *Driver) close() {
-	// An error of a failing driver has no consequence here.
+	// close ignores the error: the next call opens a new session anyway.
 	_ = d.lib.Shutdown()
 	d.lib = nil
 }
 
-// describe returns the GPU with this index. If the description cannot be read
-// completely, the GPU is unhealthy. If even the UUID cannot be read, the UUID
-// is empty.
+// describe returns the GPU with this index. If describe cannot read the complete description, the
+// GPU is unhealthy. If describe cannot read the UUID, the UUID is empty.
 func (d *Driver) describe(index int) gpu.GPU {
 	g := gpu.GPU{Index: index}
 	device, ret := d.lib.DeviceGetHandleByIndex(index)
@@ -166,7 +165,7 @@ func coresPerMultiprocessor(major, minor int) int {
 	}
 }
 
-// Errors of the whole driver, for callers that handle them separately.
+// These errors concern the whole driver. Callers handle each error separately.
 var (
 	// ErrDriverNotLoaded means that the library is installed, but the kernel module is
 	// not loaded.

@@ -16,8 +16,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// These tests load a simulated driver by a real dlopen. "make build" builds the
-// simulator.
+// simulator is the directory of the simulated driver, which the tests load by dlopen. "make build"
+// builds the simulator.
 const simulator = "../../../build/gpusim"
 
 func gpusim(t *testing.T, args ...string) {
@@ -28,9 +28,8 @@ func gpusim(t *testing.T, args ...string) {
 	}
 }
 
-// TestDriver simulates the whole life of a driver, as a process loads a driver
-// only once. The driver is loaded under a running agent, loses a GPU, hangs, and
-// recovers.
+// TestDriver simulates all states of a driver, since a process loads a driver only once. The kernel
+// loads the driver while the agent runs; then the driver loses a GPU, hangs, and recovers.
 func TestDriver(t *testing.T) {
 	library, err := filepath.Abs(filepath.Join(simulator, libraryName))
 	if err != nil {
@@ -114,7 +113,7 @@ func checkEvents(t *testing.T, library, dir string, gpus []gpu.GPU) {
 	if _, err := events.Next(time.Second); err == nil || !strings.Contains(err.Error(), "lost") {
 		t.Errorf("with a GPU lost: got %v", err)
 	}
-	nothing() // and events of the other GPU still arrive
+	nothing() // the other GPU still reports events
 	gpusim(t, "inject", "--gpu", "1", "xid", "95", dir)
 	next(gpu.XID{UUID: gpus[1].UUID, Number: 95})
 	gpusim(t, "inject", "clear", dir)
@@ -139,8 +138,8 @@ func checkInventory(t *testing.T, gpus []gpu.GPU) {
 	}
 }
 
-// checkProcesses starts a process that holds memory of the second GPU, and looks
-// for it.
+// checkProcesses starts a process that holds memory of the second GPU, and checks that the driver
+// lists the process.
 func checkProcesses(t *testing.T, inv *gpu.Inventory, dir string, gpus []gpu.GPU) {
 	t.Helper()
 	holder := simtest.StartHolder(t, simtest.At(t, dir))
@@ -169,8 +168,8 @@ func checkProcesses(t *testing.T, inv *gpu.Inventory, dir string, gpus []gpu.GPU
 	holder.Kill(t)
 }
 
-// checkKinds starts processes that use the second GPU without CUDA, beside a CUDA
-// process.
+// checkKinds starts processes that use graphics and video on the second GPU, and checks that the
+// driver lists the kinds.
 func checkKinds(t *testing.T, inv *gpu.Inventory, dir, uuid string, computes int) {
 	t.Helper()
 	machine := simtest.At(t, dir)

@@ -34,8 +34,8 @@ func (d *Driver) Processes() (map[string][]gpu.Process, error) {
 	return processes, err
 }
 
-// encoders returns the processes with a session of the video encoder. NVML does
-// not report the memory of these processes.
+// encoders returns the processes with a session of the video encoder. NVML does not report the
+// memory of processes that only encode.
 func encoders(device gonvml.Device) []gonvml.ProcessInfo {
 	sessions, ret := device.GetEncoderSessions()
 	if ret != gonvml.SUCCESS {

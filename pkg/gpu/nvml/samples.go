@@ -11,8 +11,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// sampleAttempts bounds the queries for samples while each query returns more samples than
-// it has room for.
+// sampleAttempts bounds the queries for samples. A query fails if its buffer has no room for all
+// samples.
 const sampleAttempts = 3
 
 // Samples returns the driver's measurements of processes since a time, by the GPU's UUID.
@@ -45,8 +45,8 @@ func (d *Driver) Loads(since time.Time) (map[string][]gpu.Load, error) {
 	return loads, err
 }
 
-// samplesOf returns a GPU's samples, and whether the driver measures the GPU at all. If the
-// driver measures a GPU without samples, no process used the GPU.
+// samplesOf returns a GPU's samples, and reports whether the driver measures the GPU. If the driver
+// measures a GPU without samples, no process used the GPU.
 func samplesOf(device gonvml.Device, since time.Time) (samples []gpu.Sample, ok bool) {
 	for range sampleAttempts {
 		measured, ret := device.GetProcessUtilization(uint64(since.UnixMicro()))
@@ -63,7 +63,7 @@ func samplesOf(device gonvml.Device, since time.Time) (samples []gpu.Sample, ok 
 			return nil, true
 		case gonvml.ERROR_INSUFFICIENT_SIZE:
 			if len(measured) == 0 {
-				return nil, true // no room is needed: there are no samples
+				return nil, true // an empty buffer is enough: the driver has no samples
 			}
 		default:
 			return nil, false
