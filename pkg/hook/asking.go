@@ -17,19 +17,18 @@ import (
 )
 
 const (
-	// askingPause batches changes that arrive together, because each would be a write to a disk.
+	// askingPause batches changes that arrive together, because each write goes to a disk.
 	askingPause = 50 * time.Millisecond
-	// askingInterval is how often the list is checked without a signal.
+	// askingInterval is the time between checks of the list without a signal.
 	askingInterval = 30 * time.Second
 )
 
-// PodsChanged signals that pods were added or removed. PodsChanged never blocks.
+// PodsChanged signals KeepAsking that the set of pods has changed. PodsChanged never blocks.
 func (h *Hook) PodsChanged() { h.podsChanged.Signal() }
 
-// KeepAsking maintains the list of pods that request GPUs until ctx ends. The guard reads
-// the list while the agent is down. Unlike the containers' files, the list survives a
-// reboot. A pod is listed as soon as the watch delivers it, before kubelet creates its
-// sandbox.
+// KeepAsking maintains the list of pods that request GPUs until ctx ends. The guard reads the list
+// while the agent is down. Unlike the containers' files, the list survives a reboot. KeepAsking
+// lists a pod as soon as the watch delivers the pod, before kubelet creates its sandbox.
 func (h *Hook) KeepAsking(ctx context.Context) {
 	ticker := time.NewTicker(askingInterval)
 	defer ticker.Stop()
@@ -53,7 +52,8 @@ func (h *Hook) KeepAsking(ctx context.Context) {
 // writeAsking writes the list if it has changed.
 func (h *Hook) writeAsking() error {
 	asking := h.asking()
-	// The file may have been lost meanwhile, or may never have been valid.
+	// writeAsking compares with the file, since another program may have removed or damaged the
+	// file.
 	written, err := guardfile.ReadAsking(h.opts.Config.Paths.StateDir)
 	if err == nil && slices.Equal(asking, written) {
 		return nil
@@ -64,8 +64,8 @@ func (h *Hook) writeAsking() error {
 	return guardfile.WriteAsking(h.opts.Config.Paths.StateDir, asking)
 }
 
-// asking returns the pods that request or hold GPUs, sorted. Until the pods are synced, no
-// pod is removed from the list.
+// asking returns the pods that request or hold GPUs, sorted. Until the pods are synced, asking
+// keeps all pods of the written list.
 func (h *Hook) asking() []guardfile.Pod {
 	asking := h.holders()
 	if h.opts.Pods.HasSynced() {
@@ -99,8 +99,8 @@ func (h *Hook) askingPods() []guardfile.Pod {
 		}
 		asks, known := h.askedBefore[pod]
 		if !known {
-			// A pod with an invalid request is listed too: the guard can refuse it as the
-			// agent would.
+			// An invalid request counts as a request: the guard then refuses the pod, as the agent
+			// would.
 			asked, err := request.FromPod(pod, h.opts.Config.Dialects)
 			asks = err != nil || slices.ContainsFunc(asked.Containers, func(c request.Container) bool { return len(c.Shares) > 0 })
 		}

@@ -57,14 +57,13 @@ func TestPodsThatAskAreListed(t *testing.T) {
 	n.hook.PodsChanged()
 	n.waitAsking("later", "nonsense")
 
-	// A pod that holds a GPU is listed, even after the API server has deleted
-	// it.
+	// The list keeps a pod that holds a GPU, even after the API server has deleted the pod.
 	mustCreate(t, n, "later")
 	n.deletePod("later")
 	n.hook.PodsChanged()
 	n.waitAsking("later", "nonsense")
 
-	// A damaged list is rewritten.
+	// KeepAsking rewrites a damaged list.
 	if err := os.WriteFile(paths.AskingPods(n.cfg.Paths.StateDir), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +71,8 @@ func TestPodsThatAskAreListed(t *testing.T) {
 	n.waitAsking("later", "nonsense")
 }
 
-// After a reboot the API server may be unreachable.
+// TestListedPodsStayAsLongAsPodsAreNotKnown checks that the list keeps its pods while the API
+// server is unreachable, as may happen after a reboot.
 func TestListedPodsStayAsLongAsPodsAreNotKnown(t *testing.T) {
 	n := newNode(t)
 	if err := guardfile.WriteAsking(n.cfg.Paths.StateDir, []guardfile.Pod{{UID: "before"}}); err != nil {
@@ -88,7 +88,8 @@ func TestListedPodsStayAsLongAsPodsAreNotKnown(t *testing.T) {
 	n.waitAsking("held")
 }
 
-// Everyone who creates a pod can claim a static pod's hash, but not its name.
+// TestMirrorsAreListedByName checks that the list has the names of mirror pods: a tenant's pod can
+// claim a static pod's hash, but not its name.
 func TestMirrorsAreListedByName(t *testing.T) {
 	const hash = "0123456789abcdef0123456789abcdef"
 	n := newNode(t)

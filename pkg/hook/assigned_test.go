@@ -27,8 +27,8 @@ func (n *node) assigned(uid, mib, ids string) *corev1.Pod {
 	return pod
 }
 
-// bound adds a pod that nri-vgpu-scheduler has bound with an assignment. The first container requests
-// no GPU, and "main" requests 1000 MiB of one GPU.
+// bound adds a pod that nri-vgpu-scheduler has bound with an assignment. The first container
+// requests no GPU, and "main" requests 1000 MiB of one GPU.
 func (n *node) bound(uid, text string) *corev1.Pod {
 	pod := n.pod(uid, "idle", "main=1000")
 	n.api.change(func() { pod.Annotations = map[string]string{assign.Annotation: text} })
@@ -47,7 +47,7 @@ func (n *node) on(uid string) string {
 
 func TestAnAssignmentIsObeyed(t *testing.T) {
 	n := newNode(t)
-	// By its own policy the planner would fill the GPU that is in use.
+	// Without an assignment, the planner would fill the GPU that is in use.
 	n.pod("u", "main=1024")
 	mustCreate(t, n, "u")
 	for _, gpu := range []string{gpuA, gpuB} {
@@ -71,8 +71,8 @@ func TestAnAssignmentThatContradictsTheSpecIsRefused(t *testing.T) {
 	}
 }
 
-// The scheduler's choice evicts no container. If the GPU is taken, the ledger
-// decides.
+// TestAnAssignmentFindsRoomOrNone checks that the scheduler's choice evicts no container: if the
+// GPU is full, the ledger finds no room.
 func TestAnAssignmentFindsRoomOrNone(t *testing.T) {
 	n := newNode(t)
 	n.pod("big", "main=16000")
@@ -94,8 +94,9 @@ func TestAnAssignmentFindsRoomOrNone(t *testing.T) {
 	}
 }
 
-// A forged mirror reserves no GPU under a static pod's name. A forged mirror also reserves no GPU
-// under a UID that is no valid directory name: such a reservation could never be released.
+// TestAMirrorReservesNothing checks that a forged mirror reserves no GPU under a static pod's UID
+// or under a UID that is no valid directory name. The hook could never release a reservation under
+// an invalid UID.
 func TestAMirrorReservesNothing(t *testing.T) {
 	for _, hash := range []string{"0123456789abcdef0123456789abcdef", "../../etc", "a/b", ".", strings.Repeat("x", 256)} {
 		n := newNode(t)
@@ -123,8 +124,8 @@ func asMirror(pod *corev1.Pod, hash string) {
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "node-1", Controller: &controls}}
 }
 
-// A container keeps its assignment when the container or the agent restarts, even if the annotation
-// has changed.
+// TestARestartedContainerKeepsItsAssignment checks that a container keeps its assignment when the
+// container or the agent restarts, even if the annotation has changed.
 func TestARestartedContainerKeepsItsAssignment(t *testing.T) {
 	n := newNode(t)
 	pod := n.assigned("u", "1000", gpuB+",NVIDIA,1000,0:")
@@ -146,8 +147,8 @@ func TestARestartedContainerKeepsItsAssignment(t *testing.T) {
 	}
 }
 
-// A reservation survives the agent, is released with its pod, and is used by
-// the container when it is created.
+// TestReserve checks that a restarted agent restores a reservation. The container must get the
+// reserved GPU, and the hook must release the reservation with the pod.
 func TestReserve(t *testing.T) {
 	n := newNode(t)
 	pod := n.assigned("u", "16000", gpuB+",NVIDIA,16000,0:")
@@ -175,11 +176,11 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestTheGPUsOfABindingAreObeyed checks that a pod gets the GPU that nri-vgpu-scheduler assigned, by
-// its creation and by a reservation.
+// TestTheGPUsOfABindingAreObeyed checks that a pod gets the GPU that nri-vgpu-scheduler assigned,
+// at its creation and by a reservation.
 func TestTheGPUsOfABindingAreObeyed(t *testing.T) {
 	n := newNode(t)
-	// By its own policy the planner would fill the GPU that is in use.
+	// Without an assignment, the planner would fill the GPU that is in use.
 	n.pod("first", "main=1024")
 	mustCreate(t, n, "first")
 	for _, gpu := range []string{gpuA, gpuB} {
@@ -221,7 +222,7 @@ func TestABindingThatContradictsTheNodeIsRefused(t *testing.T) {
 			if held := n.ledger.Allocations(); len(held) != 0 {
 				t.Errorf("%+v is held", held)
 			}
-			// A container that asks for nothing needs no assignment.
+			// A container that requests no GPU needs no assignment.
 			if _, err := n.createIn(sandbox("u"), "idle"); err != nil {
 				t.Error(err)
 			}
@@ -230,7 +231,7 @@ func TestABindingThatContradictsTheNodeIsRefused(t *testing.T) {
 }
 
 // TestABindingFindsRoomOrNone checks that an assignment takes no container's part: if the GPU is
-// taken, the ledger decides.
+// full, the ledger finds no room.
 func TestABindingFindsRoomOrNone(t *testing.T) {
 	n := newNode(t)
 	n.pod("big", "main=16000")
@@ -250,7 +251,7 @@ func TestABindingFindsRoomOrNone(t *testing.T) {
 }
 
 // TestARestartedContainerKeepsTheGPUsOfItsBinding checks that a container keeps its GPU when the
-// container or the agent restarts, whatever the annotation is by then.
+// container or the agent restarts, even if the annotation has changed.
 func TestARestartedContainerKeepsTheGPUsOfItsBinding(t *testing.T) {
 	n := newNode(t)
 	pod := n.bound("u", `{"main":["`+gpuB+`"]}`)
@@ -275,8 +276,8 @@ func TestARestartedContainerKeepsTheGPUsOfItsBinding(t *testing.T) {
 	}
 }
 
-// TestBothSchedulersAgreeOrNone checks that a pod that two schedulers have assigned gets a GPU of
-// both, or none.
+// TestBothSchedulersAgreeOrNone checks a pod with assignments of two schedulers: the pod gets a GPU
+// only if the schedulers agree.
 func TestBothSchedulersAgreeOrNone(t *testing.T) {
 	n := newNode(t)
 	for uid, gpu := range map[string]string{"agreed": gpuB, "differs": gpuA} {

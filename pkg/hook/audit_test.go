@@ -10,8 +10,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 )
 
-// The runtime waits while a plugin processes the list of containers, and a tenant's pods
-// may have hundreds of containers each.
+// TestManyRunningContainersAreAuditedInTime checks that the hook processes the runtime's list of
+// containers in time, even if each pod has hundreds of containers.
 func TestManyRunningContainersAreAuditedInTime(t *testing.T) {
 	const pods, containers = 110, 256 // the bounds of kubelet and of one pod
 	n := newNode(t)

@@ -10,25 +10,24 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// The runtime calls its plugins for one container at a time, so a slow handler delays
-// every container of the node. A handler may have to wait for the API server, for a file
-// system of the host, or for another handler that holds mu. Therefore each handler runs in a
-// goroutine, and the runtime gets an answer within a bound.
+// These constants bound the handlers. The runtime calls its plugins for one container at a time, so
+// a slow handler delays every container of the node. A handler may have to wait for the API server,
+// for a file system of the host, or for another handler that holds mu. Therefore each handler runs
+// in a goroutine, and the runtime gets an answer within a bound.
 const (
-	// handlerPatience is how long a handler may take. The documented bound is one
-	// second.
+	// handlerPatience is how long a handler may take; the documented bound is one second.
 	handlerPatience = 900 * time.Millisecond
-	// waitMargin is how much earlier waits inside a handler end: their errors are more
-	// specific.
+	// waitMargin is how much earlier than the handler its waits end: the errors of the waits are
+	// more specific.
 	waitMargin = 100 * time.Millisecond
 	// maxHandlers bounds the handlers that run at once. The runtime calls one handler at
 	// a time, so more handlers run only if some hang.
 	maxHandlers = 64
 )
 
-// within runs a handler's work and returns its result, or an error when the runtime must
-// be answered. The context of the work ends earlier. Work whose context has ended before
-// it starts changes no state, except to record stopped containers.
+// within runs a handler's work and returns its result, or an error if the work exceeds the bound.
+// The context of the work ends before the bound. Work whose context has ended before it starts
+// changes no state, except to record stopped containers.
 func within[T any](ctx context.Context, h *Hook, work func(context.Context) T) (T, error) {
 	begin := time.Now()
 	// Older runtimes create a container without adjustment if the answer comes too late.

@@ -41,8 +41,9 @@ func inTime(t *testing.T, what string, ask func() error, refused bool) {
 	}
 }
 
-// A hanging file system blocks the write of one container's files. The hanging handler holds the
-// lock that the other handlers need. All handlers still answer, and no notification is lost.
+// TestEveryHandlerAnswersWhileAFileSystemHangs checks that all handlers answer in time and process
+// every notification although one handler hangs. The handler writes a container's files to a
+// hanging file system, and holds the lock that the other handlers need.
 func TestEveryHandlerAnswersWhileAFileSystemHangs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -103,8 +104,8 @@ func TestEveryHandlerAnswersWhileAFileSystemHangs(t *testing.T) {
 	}
 }
 
-// The agent's log is a pipe that the runtime reads. If the runtime writes the log to a
-// disk that hangs, the pipe is full.
+// TestALogThatHangsKeepsNoHandlerWaiting checks that a full pipe of the log delays no handler. The
+// runtime reads the pipe, and stops reading when its disk hangs.
 func TestALogThatHangsKeepsNoHandlerWaiting(t *testing.T) {
 	t.Parallel()
 	read, write, err := os.Pipe()
@@ -128,7 +129,7 @@ func TestALogThatHangsKeepsNoHandlerWaiting(t *testing.T) {
 	inTime(t, "CreateContainer", func() error { _, err := n.create("u"); return err }, false)
 }
 
-// The validation needs no lock that other handlers hold.
+// TestValidationDoesNotWait checks that the validation needs no lock that other handlers hold.
 func TestValidationDoesNotWait(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")
@@ -145,7 +146,7 @@ func TestValidationDoesNotWait(t *testing.T) {
 	}
 }
 
-// The wait for an API server that hangs stays within the bound, whatever nri.pod_wait is.
+// TestTheAPIServerHangs checks that the wait for a hanging API server ends within the bound.
 func TestTheAPIServerHangs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -174,8 +175,8 @@ func boxed(t *testing.T, n *node, spec *rspec.Spec) *mountns.Namespace {
 	return mountns.New(t, image, binds...)
 }
 
-// A container whose image hangs is not started, and delays no other container beyond the
-// bound.
+// TestAStartWithAnImageThatHangs checks that the hook refuses to start a container whose image
+// hangs, and answers within the bound.
 func TestAStartWithAnImageThatHangs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -23,7 +23,8 @@ func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "handlers whose work has not ended", fmt.Sprintf("%d in each of these processes", maxHandlers))
 }
 
-// While 64 handlers hang, the next handler fails at once and changes nothing.
+// TestHandlersThatHangAreBounded checks that the next handler fails at once and changes nothing
+// while 64 handlers hang.
 func TestHandlersThatHangAreBounded(t *testing.T) {
 	files, err := store.New(t.TempDir())
 	if err != nil {
@@ -49,8 +50,8 @@ func TestHandlersThatHangAreBounded(t *testing.T) {
 	})
 }
 
-// The largest allowed number of variables is processed in time. A handler that takes
-// longer refuses the container.
+// TestHandlersLookAtManyVariables checks that the hook processes the largest allowed number of
+// variables in time.
 func TestHandlersLookAtManyVariables(t *testing.T) {
 	n := newNode(t, withVersion("v2.2.0"))
 	n.pod("asks", "main=1024")

@@ -8,8 +8,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// A container with limits gets no graphics, whatever it requests. A container
-// with whole GPUs gets all requested capabilities.
+// TestWhoseCapabilitiesAreLimited checks that a container with limits gets no graphics, whatever it
+// requests, and that a container with whole GPUs gets all requested capabilities.
 func TestWhoseCapabilitiesAreLimited(t *testing.T) {
 	for memory, want := range map[string]string{"main=1024": "compute,utility", "main=16384": "all"} {
 		n := newNode(t)

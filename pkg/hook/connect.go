@@ -33,9 +33,8 @@ const (
 
 var errNotRegistered = errors.New("the runtime did not register the plugin in time")
 
-// Serve keeps the plugin registered with the runtime until ctx ends. A runtime
-// restart shows only as a lost connection, and needs no action, so Serve
-// retries without end. Containers are unaffected when Serve ends.
+// Serve keeps the plugin registered with the runtime until ctx ends. A runtime restart causes only
+// a lost connection, so Serve retries without end. The end of Serve does not affect containers.
 func (h *Hook) Serve(ctx context.Context) {
 	backoff := firstBackoff
 	var failure loop.Failure
@@ -122,9 +121,9 @@ func (h *Hook) stub(e *edge, conn net.Conn) (stub.Stub, error) {
 		stub.WithConnection(conn),
 		stub.WithLogger(stubLog{h.opts.Log}),
 		nri.Synchronizing(h.reduce),
-		// A runtime with NRI 0.12.4 or newer then refuses a container if the
-		// plugin does not answer. Older runtimes ignore the policy, so
-		// checkStart must refuse the containers that they create.
+		// By this policy, a runtime with NRI 0.12.4 or newer refuses a container if the plugin does
+		// not answer. Older runtimes ignore the policy, so checkStart must refuse the containers
+		// that they create.
 		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
 	)
 	if err != nil {

@@ -62,7 +62,8 @@ func TestASilentRuntimesConnectionEndsWithTheAgent(t *testing.T) {
 	wantClosed(t, conn)
 }
 
-// If session kept the connection open, each attempt would leak one.
+// TestAPluginThatCannotBeSetUpKeepsNoConnection checks that a failed session closes its connection,
+// so that attempts leak no connections.
 func TestAPluginThatCannotBeSetUpKeepsNoConnection(t *testing.T) {
 	n := newNode(t)
 	listener := n.listen()
@@ -78,7 +79,8 @@ func TestAPluginThatCannotBeSetUpKeepsNoConnection(t *testing.T) {
 	wantClosed(t, conn)
 }
 
-// The stub's informational messages are of no interest to an administrator, and its warnings are.
+// TestTheStubsMessagesGoToTheLog checks that the stub's informational messages appear at debug
+// level, and its warnings and errors at their own levels.
 func TestTheStubsMessagesGoToTheLog(t *testing.T) {
 	for level, want := range map[slog.Level]string{
 		slog.LevelDebug: "DEBUG msg=debug-1 DEBUG msg=info-2 WARN msg=warn-3 ERROR msg=error-4",
@@ -86,7 +88,7 @@ func TestTheStubsMessagesGoToTheLog(t *testing.T) {
 		slog.LevelError: "ERROR msg=error-4",
 	} {
 		var log bytes.Buffer
-		var none context.Context // as the stub may pass
+		var none context.Context // the stub may pass a nil context
 		l := stubLog{slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level}))}
 		l.Debugf(t.Context(), "debug-%d", 1)
 		l.Infof(none, "info-%d", 2)

@@ -44,8 +44,8 @@ func (h *Hook) tell(c adjust.Container, reason kubeevents.Reason, format string,
 	h.opts.Events.OnPod(about, reason, format, args...)
 }
 
-// tellRefusal writes an Event about a refused container. tellRefusal writes no Event if the pod
-// could not be read: the API server failed, and kubelet's own event must suffice.
+// tellRefusal writes an Event about a refused container. tellRefusal writes no Event if the API
+// server did not return the pod: kubelet's own event must suffice.
 func (h *Hook) tellRefusal(c adjust.Container, err error) {
 	var refusal *adjust.RefusalError
 	if errors.As(err, &refusal) && refusal.Reason != adjust.ReasonPodUnknown {

@@ -74,7 +74,8 @@ func TestAnEventAboutAStaticPodIsOnItsMirror(t *testing.T) {
 	}
 }
 
-// Only refusals of pods without room reach the evictor.
+// TestWhoFindsRoomAndWhoDoesNotIsTold checks that only refusals of pods without room reach the
+// evictor.
 func TestWhoFindsRoomAndWhoDoesNotIsTold(t *testing.T) {
 	n := newNode(t)
 	n.pod("huge", "main=16385")

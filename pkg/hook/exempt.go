@@ -15,9 +15,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// exempt reports whether a container without a part of a GPU is left unchanged. The
-// exemption applies to an agent in any namespace, and in an exempt namespace to a
-// container that is known to request no GPU.
+// exempt reports whether the agent must not change a container without a part of a GPU. The
+// exemption applies to an agent's container in any namespace. In an exempt namespace, the exemption
+// applies to every container that is known to request no GPU.
 func (h *Hook) exempt(c adjust.Container, asksNothing bool) bool {
 	return asksNothing && slices.Contains(h.opts.Config.Node.ExemptNamespaces, c.Namespace) || h.commands(c)
 }
@@ -27,9 +27,8 @@ func (h *Hook) commands(c adjust.Container) bool {
 	return gpuaccess.Commands(c.Devices, ourfiles.Writable(c.Mounts), h.opts.Config.NRI.SocketPath)
 }
 
-// asksNothing reports whether a container's request is known, and whether it requests no
-// GPU. A container marked as exempt requested no GPU when it was created: the API server
-// had answered for the pod before the watch did.
+// asksNothing reports whether a container's request is known, and whether it requests no GPU. If
+// the watch has not delivered the pod, asksNothing relies on the mark of an exempt container.
 func (h *Hook) asksNothing(c adjust.Container, read reader) (known, nothing bool) {
 	pod, ok := h.opts.Pods.Cached(ref(c))
 	if !ok {

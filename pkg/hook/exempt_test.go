@@ -95,7 +95,8 @@ func TestWhatAsksIsNeverExempt(t *testing.T) {
 	n.waitAsking("bare", "nonsense", "u")
 }
 
-// A container of an unknown pod may request a GPU.
+// TestWhatIsNotKnownIsNotExempt checks that the exemption does not apply to a container of an
+// unknown pod, which may request a GPU.
 func TestWhatIsNotKnownIsNotExempt(t *testing.T) {
 	n := newNode(t, withExemptNamespace)
 	unknown := exemptSandbox("unknown")
@@ -114,8 +115,8 @@ func TestWhatIsNotKnownIsNotExempt(t *testing.T) {
 	wantEnv(t, spec, adjust.VisibleDevices, "void")
 }
 
-// An agent that exempted whole namespaces left this container unchanged, so it runs
-// without limits.
+// TestWhatAsksIsFoundInExemptNamespaces checks that a new agent finds a container that requests a
+// GPU and runs without limits in an exempt namespace.
 func TestWhatAsksIsFoundInExemptNamespaces(t *testing.T) {
 	n := newNode(t, withExemptNamespace)
 	all := &rspec.Spec{Process: &rspec.Process{Env: []string{adjust.VisibleDevices + "=all"}}}
@@ -129,8 +130,8 @@ func TestWhatAsksIsFoundInExemptNamespaces(t *testing.T) {
 	}
 }
 
-// The agent's container commands the runtime, which no tenant's container may do. The
-// agent's namespace and name do not matter.
+// TestTheAgentIsLeftAlone checks that the hook recognizes an agent's container by its access to the
+// runtime's socket, whatever the container's namespace and name are.
 func TestTheAgentIsLeftAlone(t *testing.T) {
 	n := newNode(t)
 	socket := func(options ...string) func(*rspec.Spec) {
@@ -165,8 +166,9 @@ func TestTheAgentIsLeftAlone(t *testing.T) {
 	wantEnv(t, mustCreate(t, n, "asks", wantsAll, socket("rw"), privileged), adjust.VisibleDevices, gpuA)
 }
 
-// A pod chooses the names of its block volumes' devices. A device named like those of
-// privileged containers does not make the container privileged.
+// TestABlockVolumeMakesNothingPrivileged checks that a block volume with the device name of a
+// privileged container does not make its container privileged. A pod chooses the names of its block
+// volumes' devices.
 func TestABlockVolumeMakesNothingPrivileged(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main")

@@ -28,15 +28,15 @@ const (
 	floodAtOnce = 110
 )
 
-// onTmpfs makes nodes keep their files in memory, as /run does.
+// onTmpfs makes nodes keep their files in memory, like the files in /run.
 func onTmpfs(t testing.TB) {
 	t.Helper()
 	t.Setenv("TMPDIR", "/dev/shm")
 }
 
-// crowd adds a pod to the API server with containers that each request a MiB, and a last
-// container that requests last MiB. The containers are init containers, which quotas count
-// as one container, or sidecars.
+// crowd adds a pod to the API server with containers that each request a MiB, and a last container
+// that requests last MiB. The containers are sidecars or init containers; quotas count all init
+// containers as one container.
 func (n *node) crowd(uid string, containers int, last int64, sidecars bool) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-" + uid, UID: types.UID(uid), ResourceVersion: "1"},
@@ -59,9 +59,9 @@ func (n *node) crowd(uid string, containers int, last int64, sidecars bool) {
 	n.api.change(func() { n.api.pods[uid] = pod })
 }
 
-// flood adds the i-th pod of a flood. Some pods fit. Others have a container that fits no
-// GPU, or more concurrent containers than two GPUs have slots. A few pods exceed the
-// allowed number of requesting containers.
+// flood adds the i-th pod of a flood. Some pods fit. Other pods have a container that fits no GPU,
+// or more concurrent containers than two GPUs have slots. A few pods exceed the allowed number of
+// requesting containers.
 func (n *node) flood(i int) (uid string) {
 	uid = fmt.Sprint("flood-", i)
 	switch {
@@ -94,8 +94,8 @@ func (n *node) end(pod *api.PodSandbox, name string) {
 	}
 }
 
-// pour requests the containers of a flood's pod, one after another, until a container is
-// refused floodAttempts times.
+// pour requests the containers of a flood's pod, one after another, until the hook has refused a
+// container floodAttempts times.
 func (n *node) pour(uid string, goes bool) (granted, refused int) {
 	pod := sandbox(uid)
 	for granted < floodAsks && refused < floodAttempts {
@@ -160,9 +160,9 @@ func (n *node) during(uids []string, rest time.Duration, meanwhile func()) []tim
 	return all
 }
 
-// BenchmarkFlood measures how long the runtime waits for the containers of 20 pods, over
-// NRI's own adaptation. Meanwhile the containers of 1,000 pods, 64 requests each, are
-// created and refused.
+// BenchmarkFlood measures how long the runtime waits for the containers of 20 pods, over NRI's own
+// adaptation. The runtime also creates the containers of 1,000 other pods, 64 requests each, and
+// the hook refuses some of the containers.
 func BenchmarkFlood(b *testing.B) {
 	const pods = 1000
 	onTmpfs(b)
@@ -233,9 +233,8 @@ func (n *node) filesOf(t *testing.T, uid string) (directories, files int) {
 	return directories, files
 }
 
-// TestAFloodTakesLittleWork counts the cost of a flood. Each pod takes one search, however
-// often its containers are refused, and the number of files grows only with created
-// containers.
+// TestAFloodTakesLittleWork counts the cost of a flood. Each pod takes one search, however often
+// the hook refuses its containers. The number of files grows only with created containers.
 func TestAFloodTakesLittleWork(t *testing.T) {
 	onTmpfs(t)
 	n := newNode(t)

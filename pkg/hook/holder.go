@@ -64,8 +64,8 @@ func (h *Hook) GPUsOf(id string) []string {
 	return uuids
 }
 
-// Synchronized reports whether the runtime has listed its containers. Until then, the
-// absence of a container has no meaning.
+// Synchronized reports whether the runtime has listed its containers. Before the runtime has listed
+// its containers, the absence of a container proves nothing.
 func (h *Hook) Synchronized() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -64,11 +64,11 @@ type Options struct {
 	MPS MPS
 	// Room, if set, records which pods found room and which did not.
 	Room Room
-	// Proc is the proc file system of the host's processes. If empty, /proc is used.
+	// Proc is the proc file system of the host's processes. "" selects /proc.
 	Proc string
 	// Changed, if set, is called when Registered changes. Changed must not block.
 	Changed func()
-	// Outcome, if set, is called for each container that was granted a part of a GPU or
+	// Outcome, if set, is called for each container that the hook has granted a part of a GPU or
 	// refused. Outcome must not block.
 	Outcome func(podUID, container string, refused bool)
 	// LiveChanged, if set, is called when LiveDirs changes. LiveChanged must not block.
@@ -76,8 +76,8 @@ type Options struct {
 	Log         *slog.Logger
 }
 
-// Hook answers the container runtime. The ledger and the store hold its state. Only the set
-// of containers that the runtime currently has is kept in memory alone.
+// Hook answers the container runtime. The ledger and the store hold the hook's state. Only the set
+// of the runtime's current containers exists in memory alone.
 type Hook struct {
 	opts Options
 
@@ -86,7 +86,7 @@ type Hook struct {
 	handlers   inFlight
 	bound      *deadline.Bound
 	looks      *ourfiles.Looks
-	// unadjustedCount is len(unadjusted), readable without mu.
+	// unadjustedCount is len(unadjusted). A reader of unadjustedCount does not need mu.
 	unadjustedCount atomic.Int64
 	// podsChanged wakes KeepAsking.
 	podsChanged loop.Wakeup
@@ -101,9 +101,9 @@ type Hook struct {
 	reserved map[string]bool
 	// synchronized is set once the runtime has listed its containers.
 	synchronized bool
-	// compared is set once the ledger was compared with the pods' specs.
+	// compared is set once the hook has compared the ledger with the pods' specs.
 	compared bool
-	// unaudited are running containers without injection that are audited once the pods are
+	// unaudited are running containers without injection; audit checks unaudited once the pods are
 	// known.
 	unaudited []runningContainer
 	// unadjusted are the containers found running without their limits, by the runtime's
@@ -122,9 +122,9 @@ type liveContainer struct {
 	created time.Time
 }
 
-// New returns a hook with the state that the previous agent left. New loads the containers'
-// files, renames files that cannot be trusted, and logs their names. Call New before the
-// plugin registers with the runtime.
+// New returns a hook with the saved state of the previous agent. New loads the containers' files,
+// renames invalid files, and logs their names. Call New before the plugin registers with the
+// runtime.
 func New(opts Options) *Hook {
 	h := &Hook{
 		opts: opts, live: map[string]liveContainer{}, reserved: map[string]bool{}, podsChanged: loop.NewWakeup(),
@@ -157,8 +157,8 @@ func (h *Hook) setRegistered(registered bool) {
 // Stuck returns how long the longest running handler has been running.
 func (h *Hook) Stuck() time.Duration { return h.handlers.longest(time.Now()) }
 
-// create decides on a container that is being created, and allocates its resources. The
-// outcome is a label for metrics.
+// create decides on a container before its creation, and allocates its resources. The outcome is a
+// label for metrics.
 func (h *Hook) create(ctx context.Context, c adjust.Container, id, sandbox string) (adjust.Adjustment, outcome, error) {
 	rt := *h.runtime.Load()
 	pod, wants, err := h.request(ctx, c)
@@ -209,9 +209,9 @@ func (h *Hook) request(ctx context.Context, c adjust.Container) (request.Pod, bo
 	return asked, true, nil
 }
 
-// unknown handles a container whose pod is unknown. A static pod's container starts without
-// GPUs, since the API server itself may be a static pod. An agent's container starts too.
-// Any other container is refused until the API server answers.
+// unknown handles a container whose pod is unknown. A static pod's container starts without GPUs,
+// since the API server itself may be a static pod. An agent's container also starts. unknown
+// refuses any other container until the API server answers.
 func (h *Hook) unknown(c adjust.Container, err error) error {
 	if h.commands(c) {
 		return nil
@@ -320,7 +320,7 @@ func (h *Hook) save(given adjust.Assignment, preload []string) error {
 			return err
 		}
 	}
-	// The directory may have been emptied from outside.
+	// Another program may have removed the directory.
 	if err := os.MkdirAll(h.opts.Rules.AgentDir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of the agent's socket: %w", err)
 	}
@@ -330,9 +330,8 @@ func (h *Hook) save(given adjust.Assignment, preload []string) error {
 	return h.opts.Store.Save(given.Allocation, given.GPUs, preload)
 }
 
-// checkStart refuses to start a container that was created without the plugin, because the
-// plugin was absent or too slow. checkStart also refuses a container in which nri-vgpu's
-// mounts are hidden.
+// checkStart refuses to start a container that the runtime created without the plugin, which was
+// absent or too slow. checkStart also refuses a container with other files over nri-vgpu's mounts.
 func (h *Hook) checkStart(c adjust.Container) error {
 	dir, carries := ourfiles.Dir(c.Mounts)
 	given, holds := h.opts.Ledger.Get(c.PodUID, c.Name)

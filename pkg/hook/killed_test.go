@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// killedDir and killedRound are variables that make TestAKilledAgentLosesNothing run as
-	// the agent to kill.
+	// killedDir and killedRound are the names of environment variables. With the variables,
+	// TestAKilledAgentLosesNothing runs as the agent to kill.
 	killedDir   = "NRI_VGPU_TEST_KILLED_DIR"
 	killedRound = "NRI_VGPU_TEST_KILLED_ROUND"
 	killedAsks  = floodAsks
@@ -45,9 +45,9 @@ func grantForEver(t *testing.T, dir string) {
 	}
 }
 
-// TestAKilledAgentLosesNothing kills an agent at arbitrary points. The disk has either all
-// containers of a pod or none. If the agent granted a container of a pod, the disk has all
-// containers of that pod.
+// TestAKilledAgentLosesNothing kills an agent at arbitrary points. The test checks that the disk
+// has either all containers of a pod or none. If the agent granted a container of a pod, the disk
+// must have all containers of the pod.
 func TestAKilledAgentLosesNothing(t *testing.T) {
 	if dir := os.Getenv(killedDir); dir != "" {
 		grantForEver(t, dir)

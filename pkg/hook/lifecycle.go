@@ -28,11 +28,11 @@ import (
 //	                 that was not started counts as live from its StartContainer
 //	                 on, or from PostStartContainer if StartContainer was missed.
 //
-// A pod's allocation is released when the API server has deleted the pod or reports it
-// as ended, and none of its containers is live. Therefore a restarting container keeps its GPU, and
-// a force-deleted pod holds its GPU until its containers are gone. Each event triggers this check,
-// and so does every sweep, because events may be lost. A sweep also checks the first process of
-// each container, and so detects ends that the runtime did not report.
+// The hook releases the allocation of a deleted or ended pod once none of its containers is live.
+// Therefore a restarting container keeps its GPU, and a force-deleted pod holds its GPU until its
+// containers are gone. Each event and each sweep triggers the release, because events may be lost.
+// A sweep also checks the first process of each container, and thereby detects ends that the
+// runtime did not report.
 
 // SweepInterval is the time between sweeps.
 const SweepInterval = 2 * time.Second
@@ -77,8 +77,8 @@ func (h *Hook) PodGone(podUID string) {
 	h.releaseIfGone(podUID)
 }
 
-// Sweep releases the allocations of pods whose end was missed, and audits the
-// containers that could not be audited before.
+// Sweep releases the allocations of pods whose end the hook missed, and audits the containers that
+// the hook could not audit before.
 func (h *Hook) Sweep() {
 	if !h.opts.Pods.HasSynced() {
 		return
@@ -92,8 +92,8 @@ func (h *Hook) Sweep() {
 	for _, uid := range h.opts.Ledger.Holders() {
 		holders[uid] = true
 	}
-	// Files of a released pod may remain if they could not be removed, or if its
-	// assignment was renamed. The listing may take long, so h.mu is not held.
+	// Files of a released pod may remain after a failed removal, or if the store renamed the pod's
+	// assignment. The listing may take long, so Sweep does not hold h.mu.
 	left, err := h.opts.Store.Pods()
 	if err != nil {
 		h.opts.Log.Error("failed to list the containers' files", "error", err)
@@ -103,7 +103,7 @@ func (h *Hook) Sweep() {
 		holders[uid] = true
 	}
 	for uid := range holders {
-		h.PodGone(uid) // one by one, because containers wait for the lock
+		h.PodGone(uid) // each call takes the lock anew, because handlers wait for the lock
 	}
 }
 
@@ -117,7 +117,7 @@ func (h *Hook) bury(now time.Time) {
 	h.mu.Lock()
 	live, unadjusted := maps.Clone(h.live), maps.Clone(h.unadjusted)
 	h.mu.Unlock()
-	// Processes are checked without h.mu, while containers are created.
+	// bury checks processes without h.mu, so that the check delays no handler.
 	maps.DeleteFunc(live, func(_ string, c liveContainer) bool {
 		failed := c.process.pid == 0 && !c.created.IsZero() && now.Sub(c.created) > unstarted && !h.opts.Pods.Alive(c.podUID)
 		return !failed && !c.process.ended(h.opts.Proc)
@@ -146,9 +146,9 @@ func (h *Hook) bury(now time.Time) {
 	}
 }
 
-// compare reports once which pods hold allocations that their specs do not request. A
-// change of the configuration or of the state directory causes the difference. The
-// pods keep their allocations, as the running containers use them.
+// compare reports once which pods hold allocations that their specs do not request. A changed
+// configuration or state directory can cause allocations without a request. The pods keep their
+// allocations, since running containers use the allocations.
 func (h *Hook) compare() {
 	h.mu.Lock()
 	compares := h.synchronized && !h.compared
@@ -188,9 +188,9 @@ func (h *Hook) Run(ctx context.Context) {
 	}
 }
 
-// releaseIfGone releases a pod's allocation if the pod is gone. releaseIfGone releases
-// nothing until the pods are synced and the runtime has listed its containers. Until
-// then, absent containers have no meaning. h.mu is held.
+// releaseIfGone releases a pod's allocation if the pod is gone. releaseIfGone releases nothing
+// until the pods are synced and the runtime has listed its containers. Before the listing, the
+// absence of a container proves nothing. The caller holds h.mu.
 func (h *Hook) releaseIfGone(podUID string) {
 	if !h.synchronized || !h.opts.Pods.HasSynced() || h.opts.Pods.Alive(podUID) || h.lives(podUID) {
 		return
@@ -199,8 +199,7 @@ func (h *Hook) releaseIfGone(podUID string) {
 		return
 	}
 	if err := h.opts.Store.Remove(podUID); err != nil {
-		// The ledger keeps the allocation, since a restarted agent would load it
-		// again.
+		// The ledger keeps the allocation, since a restarted agent would load the allocation again.
 		h.opts.Log.Error("failed to free a pod's GPUs; retrying", "uid", podUID, "error", err)
 		return
 	}
@@ -248,7 +247,7 @@ func (h *Hook) started(ctx context.Context, c adjust.Container, id, sandbox stri
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ctx.Err() != nil {
-		return false // the container's start was refused meanwhile
+		return false // within has refused the container's start meanwhile
 	}
 	live, known := h.live[id]
 	if !known {
@@ -266,8 +265,8 @@ func (h *Hook) started(ctx context.Context, c adjust.Container, id, sandbox stri
 type runningContainer struct {
 	adjust.Container
 	id, sandbox string
-	// created reports whether the container has not been started, and may never be. If kubelet died
-	// before the start, the container remains for minutes, even if its pod is gone.
+	// created reports whether the runtime has created the container but not started it. If kubelet
+	// dies before the start, the container remains for minutes, even if its pod is gone.
 	created bool
 }
 
@@ -277,7 +276,7 @@ func (h *Hook) synchronize(ctx context.Context, containers []runningContainer) e
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if ctx.Err() != nil {
-		return ctx.Err() // the runtime lists them again
+		return ctx.Err() // the runtime lists the containers again
 	}
 	clear(h.live)
 	h.unaudited = nil
@@ -338,8 +337,8 @@ func (h *Hook) adopt(c adjust.Container) {
 	log.Warn("recovered the assignment of a running container whose files were lost or differed", "replaced", replaced)
 }
 
-// audit checks running containers without limits, and reports those that request a GPU
-// or may see one. h.mu is held.
+// audit checks running containers without limits, and reports containers that request a GPU or may
+// see a GPU. The caller holds h.mu.
 func (h *Hook) audit() {
 	read := readOnce()
 	for _, c := range h.unaudited {
@@ -353,14 +352,14 @@ func (h *Hook) audit() {
 }
 
 // countUnadjusted publishes the number of containers that run without their limits.
-// h.mu is held.
+// The caller holds h.mu.
 func (h *Hook) countUnadjusted() {
 	h.opts.Metrics.unadjusted.Set(float64(len(h.unadjusted)))
 	h.unadjustedCount.Store(int64(len(h.unadjusted)))
 }
 
-// Unadjusted returns how many containers run without their limits because they were
-// created without the plugin.
+// Unadjusted returns how many containers run without their limits because the runtime created the
+// containers without the plugin.
 func (h *Hook) Unadjusted() int { return int(h.unadjustedCount.Load()) }
 
 // Unlimited reports whether a container, by the runtime's id, runs without its limits.

@@ -36,7 +36,9 @@ func annotated(uid string) *api.PodSandbox {
 	return pod
 }
 
-// A tenant's pod may have tens of thousands of annotations, and hundreds of containers.
+// TestContainersShareTheirPodsAnnotations checks that all containers of a pod share the memory of
+// the pod's annotations. A pod may have tens of thousands of annotations and hundreds of
+// containers.
 func TestContainersShareTheirPodsAnnotations(t *testing.T) {
 	pod := annotated("u")
 	if err := nri.CheckPod(pod); err != nil {
@@ -54,8 +56,8 @@ func TestContainersShareTheirPodsAnnotations(t *testing.T) {
 	runtime.KeepAlive(pod)
 }
 
-// A runtime lists all containers to a plugin that registers. Each entry may have the
-// largest allowed size, and the agent has 512 MiB.
+// TestSynchronizeKeepsLittle checks that the hook keeps little of the runtime's list of containers.
+// Each entry may have the largest allowed size, and the agent has 512 MiB.
 func TestSynchronizeKeepsLittle(t *testing.T) {
 	const containers, length = 100, 400 << 10
 	n := newNode(t)
@@ -66,7 +68,7 @@ func TestSynchronizeKeepsLittle(t *testing.T) {
 		n.pod(pod.GetUid(), "main")
 		n.keep(pod, &api.Container{Id: fmt.Sprint("c", i), PodSandboxId: pod.GetId(), Name: "main", Env: long, Args: long})
 	}
-	n.api.change(func() { n.api.away = true }) // the hook keeps all until the pods are known
+	n.api.change(func() { n.api.away = true }) // the hook keeps all containers until the pods are known
 	before := heap()
 	n.startHook()
 	if grown := heap() - before; grown > containers*length/10 {

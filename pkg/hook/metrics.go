@@ -95,7 +95,7 @@ type inFlight struct {
 	since map[int]time.Time
 }
 
-// enter records that a handler runs. The returned function records its end.
+// enter records that a handler runs. The returned function records the handler's end.
 func (f *inFlight) enter(now time.Time) (leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

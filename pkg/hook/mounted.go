@@ -9,9 +9,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// checkMounted refuses a container whose processes would see other files at nri-vgpu's
-// paths, or could unmount nri-vgpu's files. proc is the proc file system of the host's
-// pid namespace.
+// checkMounted refuses a container whose processes would see foreign files at nri-vgpu's paths, or
+// could unmount nri-vgpu's files. proc is the proc file system of the host's pid namespace.
 func checkMounted(c adjust.Container, looks *ourfiles.Looks, proc string) error {
 	err := looks.Check(c.PodUID+"/"+c.Name, proc, c.PID, c.Mounts)
 	switch {

@@ -122,7 +122,8 @@ func TestWhatAContainerFindsAtOurPaths(t *testing.T) {
 	}
 }
 
-// The check runs for every container with limits before its start.
+// TestStartWithHiddenFilesIsRefused checks that the hook checks the files of a container with
+// limits before its start.
 func TestStartWithHiddenFilesIsRefused(t *testing.T) {
 	proc := t.TempDir()
 	n := newNode(t, func(n *node) { n.proc = proc })

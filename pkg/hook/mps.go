@@ -6,8 +6,8 @@ import "github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 
 // MPS is the driver's Multi-Process Service on this node.
 type MPS interface {
-	// Ready returns an error if the service does not serve the GPUs with these
-	// UUIDs. The error states why.
+	// Ready returns an error with the cause if the service does not serve the GPUs with these
+	// UUIDs.
 	Ready(uuids []string) error
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// daemonSays is the error that the service reports of itself, "" for none.
+// daemonSays is the error that Ready returns; "" is no error.
 type daemonSays string
 
 func (d daemonSays) Ready([]string) error {
@@ -74,7 +74,7 @@ func TestClientGetsWhatMPSNeeds(t *testing.T) {
 func TestOthersGetNothingOfMPS(t *testing.T) {
 	n := newNode(t, withMPS)
 	n.hook.opts.MPS = daemonSays("it is away")
-	n.pod("whole", "main=16384") // GPU B, as the server reserves some memory of GPU A
+	n.pod("whole", "main=16384") // the pod is on GPU B, since the server reserves some memory of GPU A
 	n.pod("none", "main")
 	for _, uid := range []string{"whole", "none"} {
 		spec := mustCreate(t, n, uid)

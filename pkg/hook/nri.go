@@ -18,10 +18,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 )
 
-// events are the NRI events that the plugin subscribes to. Every NRI release since 0.2
-// has all these events: a runtime rejects a plugin that subscribes to an unknown
-// event. The mask is explicit, because the stub would otherwise subscribe to every event for which
-// the plugin has a method.
+// events are the NRI events that the plugin subscribes to. Every NRI release since 0.2 has all
+// these events: a runtime rejects a plugin that subscribes to an unknown event. Without an explicit
+// mask, the stub would subscribe to every event for which the plugin has a method.
 var events = []api.Event{
 	api.Event_RUN_POD_SANDBOX,
 	api.Event_CREATE_CONTAINER,
@@ -46,7 +45,7 @@ func subscription(rt runtimes.Runtime) api.EventMask {
 // edge implements NRI for a Hook, during one connection.
 type edge struct {
 	*Hook
-	// nriVersion returns the runtime's NRI version, once it is known.
+	// nriVersion returns the NRI version that the runtime has reported.
 	nriVersion func() string
 	// synced is closed when the runtime has listed its containers.
 	synced chan struct{}
@@ -135,7 +134,7 @@ func (e *edge) createContainer(ctx context.Context, c adjust.Container, id, sand
 	return created{adjust, result.or(err), err}
 }
 
-// StartContainer refuses a container that was created without the plugin.
+// StartContainer refuses a container that the runtime created without the plugin.
 func (e *edge) StartContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) error {
 	begin := time.Now()
 	c := describe(pod, container)
@@ -164,8 +163,8 @@ func (e *edge) PostStartContainer(ctx context.Context, pod *api.PodSandbox, cont
 	return nil
 }
 
-// note runs the work that follows a notification of the runtime. Late work completes
-// later; a sweep makes up for work that never ran.
+// note runs the work that follows a notification of the runtime. Late work continues after the
+// answer; a sweep corrects the state if the work never ran.
 func (e *edge) note(ctx context.Context, handler string, work func(context.Context)) {
 	begin := time.Now()
 	_, late := within(ctx, e.Hook, func(ctx context.Context) bool { work(ctx); return true })
@@ -233,7 +232,7 @@ func describe(pod *api.PodSandbox, container *api.Container) adjust.Container {
 		Devices:        nri.DevicePaths(container),
 		PID:            int(container.GetPid()),
 	}
-	// A user wrote the pod's annotation of this name, so it proves nothing.
+	// A user can write the pod's annotation, so a pod with the annotation proves nothing.
 	_, forged := pod.GetAnnotations()[paths.AdjustedAnnotation]
 	c.Exempted = !forged && container.GetAnnotations()[paths.AdjustedAnnotation] == string(outcomeExempt)
 	for _, m := range container.GetMounts() {

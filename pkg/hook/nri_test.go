@@ -151,7 +151,7 @@ func TestUsersPreloadIsKept(t *testing.T) {
 func TestInjectionByCDI(t *testing.T) {
 	n := newNode(t, withMethod(config.InjectAuto))
 	n.pod("u", "main=4096")
-	// Until a spec names the GPU, auto means env.
+	// Until a spec names the GPU, auto selects env.
 	wantEnv(t, mustCreate(t, n, "u"), adjust.VisibleDevices, gpuA)
 
 	spec := `{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","containerEdits":{"env":["NVIDIA_VISIBLE_DEVICES=everything"]},
@@ -210,8 +210,8 @@ func TestDeviceNodes(t *testing.T) {
 	}
 }
 
-// The hook reports one outcome for each container that asks for a part of a GPU, and none for other
-// containers.
+// TestOutcomesAreTold checks that the hook reports one outcome for each container that requests a
+// part of a GPU, and no outcome for other containers.
 func TestOutcomesAreTold(t *testing.T) {
 	n := newNode(t)
 	type outcome struct {
@@ -271,8 +271,9 @@ func TestMountsThatHideOursAreRefused(t *testing.T) {
 	}
 }
 
-// Through a volume above nri-vgpu's files, a container could remove the files. A
-// container without limits has no files to remove.
+// TestVolumesAboveOursAreRefused checks that a container with limits must have no volume above
+// nri-vgpu's files, since the container could remove the files. A container without limits may have
+// the volume.
 func TestVolumesAboveOursAreRefused(t *testing.T) {
 	n := newNode(t)
 	n.pod("part", "main=1024")
@@ -317,7 +318,7 @@ func TestWaysAroundAreRefused(t *testing.T) {
 	harmless := func(s *rspec.Spec) { s.Annotations = map[string]string{"cdi.k8s.io/net": "example.com/nic=1"} }
 	mustCreate(t, n, "none", harmless)
 	mustCreate(t, n, "none", addDevice("/dev/fuse"))
-	// A privileged container has every device node, and requests none.
+	// A privileged container has every device node without a request for the nodes.
 	mustCreate(t, n, "none", addDevice("/dev/kmsg", "/dev/nvidia0"))
 }
 
@@ -338,7 +339,7 @@ func TestWhatCannotBeKnownIsRefused(t *testing.T) {
 	if waited := time.Since(begin); waited > 2*time.Second {
 		t.Errorf("the runtime's patience ended before ours: %v", waited)
 	}
-	// A container with an allocation keeps it.
+	// A container keeps its allocation.
 	wantEnv(t, mustCreate(t, n, "slow"), adjust.VisibleDevices, gpuA)
 	// The API server may itself be a static pod.
 	static := sandbox("hash")
@@ -392,7 +393,7 @@ func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")
 	mustCreate(t, n, "u")
-	// The pod was force-deleted: its running container still holds the GPU.
+	// A force-deleted pod's running container still holds the GPU.
 	n.deletePod("u")
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("u", "main"); !ok {

@@ -54,8 +54,8 @@ func TestPolicyIsTheNodesUnlessPodsMayChoose(t *testing.T) {
 		}
 	}
 
-	// The maximum survives the agent, and later annotations of the pod do not
-	// change it.
+	// A restarted agent restores the maximum, and later annotations of the pod do not change the
+	// maximum.
 	n.exit("plain")
 	n.podWithCores("plain", "cap")
 	n.stopHook()
@@ -79,7 +79,8 @@ func TestPolicyIsNotForPodsToChoose(t *testing.T) {
 	}
 }
 
-// A pod may set its own guarantee and maximum, which survive the agent.
+// TestMaximum checks that a pod may set its own guarantee and maximum, and that a restarted agent
+// restores both values.
 func TestMaximum(t *testing.T) {
 	const annotation = request.MaximumAnnotation + "nri-vgpu.io/vgpu-cores"
 	withMaximum := func(n *node, uid, value string) {
@@ -137,7 +138,7 @@ func TestLiveDirs(t *testing.T) {
 	if changes != 3 {
 		t.Errorf("%d changes were told of 3", changes)
 	}
-	// A container that starts is live, even if its end was reported before.
+	// A container that starts is live, even if the runtime has reported its end before.
 	if err := start(n, "a", spec); err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +166,8 @@ func TestContainersAreToldWhatAContextTakes(t *testing.T) {
 	}
 }
 
-// On a node with overcommit, a container may use more memory than is reserved for it. Other
-// containers get the memory that it did not request.
+// TestOvercommit checks that a container on a node with overcommit may use more memory than its
+// request. The ledger must reserve only the request.
 func TestOvercommit(t *testing.T) {
 	const annotation = request.LimitAnnotation + "nri-vgpu.io/vgpu-memory"
 	n := newNode(t, withOvercommit(50))

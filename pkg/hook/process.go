@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// firstProcess identifies a container's first process: the container lives as long
-// as the process. The kernel reuses process ids, so the start time is part of the
-// identity.
+// firstProcess identifies a container's first process: the container runs as long as the process.
+// The kernel reuses process ids, so the start time is part of the identity.
 type firstProcess struct {
 	pid   int // 0 if unknown
 	start string
@@ -33,7 +32,7 @@ func findProcess(proc string, pid int) firstProcess {
 	return firstProcess{pid, start}
 }
 
-// ended reports whether the process is known to be gone.
+// ended reports whether the process has certainly ended.
 func (p firstProcess) ended(proc string) bool {
 	if p.pid == 0 {
 		return false

@@ -70,7 +70,8 @@ func TestFirstProcess(t *testing.T) {
 	}
 }
 
-// The runtime does not report the end of containers from before its restart.
+// TestAnEndThatWasNotToldFreesTheGPU checks that the hook releases the GPUs of containers whose end
+// the runtime did not report because of its restart.
 func TestAnEndThatWasNotToldFreesTheGPU(t *testing.T) {
 	proc := t.TempDir()
 	n := newNode(t, func(n *node) { n.proc = proc })
@@ -110,7 +111,8 @@ func TestAnEndThatWasNotToldFreesTheGPU(t *testing.T) {
 	}
 }
 
-// The runtime failed to create the container and did not report it.
+// TestAContainerThatNeverStartsFreesTheGPU checks that the hook releases the GPU of a container
+// whose failed creation the runtime did not report.
 func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")
@@ -137,7 +139,8 @@ func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	}
 }
 
-// The annotation of a running container overrides its files.
+// TestARunningContainerGoesBeforeItsFiles checks that the annotation of a running container
+// overrides its files.
 func TestARunningContainerGoesBeforeItsFiles(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=4096")

@@ -50,8 +50,9 @@ func TestReconnectsForEver(t *testing.T) {
 	}
 }
 
-// If kubelet dies after a container's creation, the container stays in the runtime for
-// minutes. The container must not hold a GPU for a deleted pod.
+// TestAContainerThatNeverStartedHoldsNothing checks that a container that never started holds no
+// GPU for a deleted pod. The runtime keeps the container for minutes if kubelet dies after its
+// creation.
 func TestAContainerThatNeverStartedHoldsNothing(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=4096")
@@ -146,8 +147,8 @@ func TestRunningContainersWithoutLimitsAreCounted(t *testing.T) {
 	counted("it has ended", 0)
 }
 
-// Containers from before the runtime's restart are not counted, even while the API server
-// is unreachable.
+// TestContainersOfAnEarlierRuntimeAreNotCounted checks that Unadjusted does not count containers
+// from before the runtime's restart, even while the API server is unreachable.
 func TestContainersOfAnEarlierRuntimeAreNotCounted(t *testing.T) {
 	n := newNode(t)
 	n.pod("some", "main=1024")
@@ -169,8 +170,8 @@ func TestContainersOfAnEarlierRuntimeAreNotCounted(t *testing.T) {
 	}
 }
 
-// A container that ends before its audit, or whose end the runtime does not report, is not
-// counted.
+// TestEndedContainersWithoutLimitsAreNotCounted checks that Unadjusted does not count a container
+// that ends before its audit, or whose end the runtime does not report.
 func TestEndedContainersWithoutLimitsAreNotCounted(t *testing.T) {
 	n := newNode(t, func(n *node) { n.proc = "/proc" })
 	n.pod("u", "main=1024")
@@ -205,8 +206,8 @@ func TestEndedContainersWithoutLimitsAreNotCounted(t *testing.T) {
 	}
 }
 
-// A runtime with NRI 0.12.4 or newer refuses a container if the plugin does not answer in
-// time.
+// TestNoAnswerIsARefusal checks that a runtime with NRI 0.12.4 or newer refuses a container if the
+// plugin does not answer in time.
 func TestNoAnswerIsARefusal(t *testing.T) {
 	n := newNode(t)
 	adaptation.SetPluginRequestTimeout(200 * time.Millisecond)

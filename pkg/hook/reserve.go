@@ -12,9 +12,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Reserve allocates the containers of a pod their GPUs before the containers are
-// created. An image pull may delay the creation, while the scheduler that chose the
-// GPUs waits for the answer.
+// Reserve allocates GPUs to the containers of a pod before the runtime creates the containers. An
+// image pull may delay the creation, while the scheduler that chose the GPUs waits for the answer.
 func (h *Hook) Reserve(pod *corev1.Pod) error {
 	// No scheduler places static pods, and a forged mirror would take their GPUs.
 	if pods.IsMirror(pod) {
@@ -30,8 +29,8 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// The release of a pod that ended meanwhile has already happened, so nothing would release this
-	// allocation.
+	// If the pod has ended meanwhile, its release has already happened, and nothing would release a
+	// new allocation.
 	if !h.synchronized || !h.opts.Pods.Alive(uid) || h.opts.Ledger.Holds(uid) {
 		return nil
 	}
@@ -61,8 +60,9 @@ func (h *Hook) obey(asked request.Pod, pod *corev1.Pod) (request.Pod, error) {
 	return assign.Obey(asked, pod, gpus)
 }
 
-// reserve persists the allocations of all containers of a pod, unless they are already persisted.
-// If the agent dies afterwards, no other pod gets their capacity. h.mu is held.
+// reserve persists the allocations of all containers of a pod, unless the store already has the
+// allocations. If the agent dies afterwards, no other pod gets the capacity of the allocations. The
+// caller holds h.mu.
 func (h *Hook) reserve(podUID string, all []placement.Allocation) error {
 	if h.reserved[podUID] && h.opts.Store.Reserved(podUID) {
 		return nil

@@ -64,7 +64,7 @@ type apiServer struct {
 	mu      sync.Mutex
 	pods    map[string]*corev1.Pod
 	away    bool
-	lagging map[string]bool // visible to Get, not to the watch
+	lagging map[string]bool // Get returns these pods, and the watch does not
 }
 
 func (s *apiServer) Cached(ref pods.Ref) (*corev1.Pod, bool) {
@@ -144,7 +144,7 @@ func withVersion(v string) nodeOption { return func(n *node) { n.version = v } }
 
 func withMethod(m string) nodeOption { return func(n *node) { n.cfg.Injection.Method = m } }
 
-// newNode starts a node whose hook is registered.
+// newNode starts a node, and waits until the hook has registered.
 func newNode(t testing.TB, opts ...nodeOption) *node {
 	t.Helper()
 	// The path of a socket must be short.
@@ -281,8 +281,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 
 var _ io.Writer = testWriter{}
 
-// pod adds a pod to the API server. The containers are given as "name" or
-// "name=<MiB of vgpu-memory>".
+// pod adds a pod to the API server. A container has the form "name" or "name=<MiB of vgpu-memory>".
 func (n *node) pod(uid string, containers ...string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pod-" + uid, UID: types.UID(uid)},
@@ -387,7 +386,7 @@ func (n *node) exit(uid string) {
 	}
 }
 
-// env returns the value of a variable in the container: the last of several.
+// env returns the last value of a variable in the container.
 func env(spec *rspec.Spec, name string) (string, bool) {
 	value, found := "", false
 	for _, entry := range spec.Process.Env {

@@ -20,13 +20,13 @@ import (
 // longest exceeds the largest message between the runtime and its plugins.
 const longest = 4 << 20
 
-// An answer that is too long is never sent, and the plugin gets no further request. No container of
-// the node could then start.
+// TestAnswersAreBounded checks that the hook's answers are short enough. The runtime never receives
+// an answer that is too long, and sends no further request to the plugin.
 func TestAnswersAreBounded(t *testing.T) {
 	n := newNode(t, withVersion("v2.0.0"))
 	n.pod("asks", "main=1024")
 	n.pod("none", "main")
-	// The variable is nearly as long as allowed. Quoting expands each byte to four.
+	// The text is nearly as long as allowed. Quoting expands each byte to four bytes.
 	text := strings.Repeat("\x7f", nri.MostBytes-(4<<10))
 	for _, tt := range []struct {
 		name, uid string
@@ -48,8 +48,9 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// A request of the runtime can be as long as the largest message. With the plugin's
-// additions, the answer would be longer.
+// TestContainersAreBounded checks that the hook refuses a container whose environment is too long.
+// A request can be as long as the largest message, and the plugin's additions make the answer
+// longer.
 func TestContainersAreBounded(t *testing.T) {
 	n := newNode(t)
 	n.pod("asks", "main=1024")
@@ -82,7 +83,8 @@ func TestPodsAreBounded(t *testing.T) {
 	}
 }
 
-// If the spec sets LD_PRELOAD twice, a file on the node's /run names the libraries.
+// TestPreloadIsBounded checks the bound of LD_PRELOAD. If the spec sets the variable twice, a file
+// on the node's /run names the libraries.
 func TestPreloadIsBounded(t *testing.T) {
 	n := newNode(t)
 	for i, tt := range []struct {

@@ -16,8 +16,8 @@ import (
 type specEditor struct {
 	nrigen.UnderlyingGenerator
 	spec *rspec.Spec
-	// first is the index of the first entry of each variable, among the entries that are already
-	// indexed; entries is their number.
+	// first is the index of each variable's first entry, among the indexed entries. entries is the
+	// number of indexed entries.
 	first   map[string]int
 	entries int
 }

@@ -17,7 +17,7 @@ import (
 
 // stop kills the first process of a running container. If the pod's restart policy allows a
 // restart, kubelet recreates the container. stop opens a pidfd before it checks the process, so
-// that it never kills a later process that reuses the id. proc is the proc file system of the
+// that stop never kills a later process that reuses the id. proc is the proc file system of the
 // host's pid namespace.
 func stop(c adjust.Container, proc string) error {
 	if c.PID == 0 {
@@ -25,7 +25,7 @@ func stop(c adjust.Container, proc string) error {
 	}
 	fd, err := unix.PidfdOpen(c.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
-		return nil // it has ended
+		return nil // the process has ended
 	}
 	if err != nil {
 		return fmt.Errorf("hold process %d: %w", c.PID, err)

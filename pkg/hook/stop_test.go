@@ -19,8 +19,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// process starts a process that appears to belong to a pod. ended returns the
-// signal that ended the process, 0 while it runs.
+// process starts a process that appears to belong to a pod. ended returns the signal that ended the
+// process, or 0 while the process runs.
 func process(t *testing.T, proc, podUID string) (pid int, ended func() syscall.Signal) {
 	t.Helper()
 	command := exec.Command("sleep", "600")

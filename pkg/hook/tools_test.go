@@ -14,8 +14,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// A container gets the tools and the agent's socket, whether it has limits or
-// whole GPUs.
+// TestWhoGetsTools checks that a container with limits or whole GPUs gets the tools and the agent's
+// socket.
 func TestWhoGetsTools(t *testing.T) {
 	for name, shares := range map[string]string{"a part": "30", "a whole GPU": "100", "both": "150"} {
 		t.Run(name, func(t *testing.T) {

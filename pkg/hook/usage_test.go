@@ -43,7 +43,7 @@ func TestUsagePagesAreMountedAndUnmounted(t *testing.T) {
 	n, run := newMountingNode(t)
 	n.pod("u", "main=4096", "side=1024")
 	pages := map[string]bool{}
-	// The containers are recreated by the same agent, and by another.
+	// Each of three agents creates the containers.
 	for range 3 {
 		for _, name := range []string{"main", "side"} {
 			spec, err := n.createIn(sandbox("u"), name)
@@ -109,8 +109,8 @@ func openPage(t *testing.T, path string) int {
 	return int(f.Fd())
 }
 
-// If the file system is full, a container is refused. The container keeps its
-// previous pages, if it had any.
+// TestWithoutRoomAContainerIsRefused checks that the hook refuses a container if the file system is
+// full, and that the container's previous pages remain.
 func TestWithoutRoomAContainerIsRefused(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return

@@ -18,9 +18,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// ValidateContainerAdjustment refuses a container if other plugins undid parts
-// of the adjustment. The runtime calls plugins in turn, and later plugins can
-// change an earlier plugin's adjustment. The runtime calls this validation last.
+// ValidateContainerAdjustment refuses a container if other plugins undid parts of the adjustment.
+// The runtime calls plugins in turn, and later plugins can change an earlier plugin's adjustment.
+// The runtime calls ValidateContainerAdjustment after all plugins.
 func (e *edge) ValidateContainerAdjustment(ctx context.Context, req *api.ValidateContainerAdjustmentRequest) error {
 	begin := time.Now()
 	err, late := within(ctx, e.Hook, func(context.Context) error {
@@ -42,9 +42,8 @@ type owners struct {
 	container string
 }
 
-// other returns the owning plugin and reports whether the owner is another
-// plugin than nri-vgpu. A runtime may report no owner. An owner that only
-// removed the property has a leading dash.
+// other returns the owning plugin and reports whether the owner is a plugin other than nri-vgpu. A
+// runtime may report no owner. An owner that only removed the property has a leading dash.
 func (h *Hook) other(plugin string, owned bool) (string, bool) {
 	return strings.TrimPrefix(plugin, "-"), owned && plugin != h.opts.Config.NRI.PluginIndex+"-"+h.opts.Config.NRI.PluginName
 }
@@ -100,8 +99,8 @@ func (h *Hook) checkCarries(c adjust.Container, by owners, want string, err erro
 	return nil
 }
 
-// checkCapabilities refuses a container with limits if another plugin adds
-// driver capabilities that are not allowed.
+// checkCapabilities refuses a container with limits if another plugin adds driver capabilities that
+// the configuration does not allow.
 func (h *Hook) checkCapabilities(c adjust.Container, by owners) error {
 	limited := slices.ContainsFunc(c.Mounts, func(m adjust.Mount) bool { return m.Destination == paths.ContainerLimits })
 	value, _ := c.Variable(adjust.DriverCapabilities)

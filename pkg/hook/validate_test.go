@@ -19,7 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// another is a second NRI plugin on the node, called after the hook's plugin.
+// another is a second NRI plugin on the node. The runtime calls another after the hook's plugin.
 type another struct {
 	adjust func(*api.ContainerAdjustment)
 	asked  atomic.Bool
@@ -59,7 +59,7 @@ func TestWhatAnotherPluginUndoesIsRefused(t *testing.T) {
 	tests := []struct {
 		name   string
 		adjust func(*api.ContainerAdjustment)
-		uids   []string // of pods whose container is refused
+		uids   []string // of pods whose container the hook refuses
 	}{
 		{"something else", func(a *api.ContainerAdjustment) {
 			a.AddEnv("A", "b")
@@ -125,8 +125,8 @@ func TestWhatAnotherPluginUndoesIsRefused(t *testing.T) {
 	}
 }
 
-// A runtime may report no owners: the plugin's own settings must pass there
-// too.
+// TestOurOwnDevicesPassWithoutOwners checks that the plugin's own settings pass the validation if
+// the runtime reports no owners.
 func TestOurOwnDevicesPassWithoutOwners(t *testing.T) {
 	n := newNode(t)
 	n.pod("none", "main")
@@ -136,7 +136,8 @@ func TestOurOwnDevicesPassWithoutOwners(t *testing.T) {
 	}
 }
 
-// A runtime rejects a plugin that subscribes to an unknown event.
+// TestOlderRuntimesAreAskedForWhatTheyKnow checks that the plugin subscribes only to events that
+// the runtime knows: a runtime rejects a plugin that subscribes to an unknown event.
 func TestOlderRuntimesAreAskedForWhatTheyKnow(t *testing.T) {
 	const knownToNRI08 = 1<<11 - 1
 	if got := subscription(runtimes.Detect("containerd", "v2.0.4", "v0.8.0")); got&^knownToNRI08 != 0 || got == 0 {

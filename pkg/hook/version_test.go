@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The limits of a container are known without its pages.
+// TestGivenIsKnownWithoutPages checks that Given returns the limits of a container whose files are
+// lost.
 func TestGivenIsKnownWithoutPages(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")

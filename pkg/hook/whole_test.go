@@ -84,7 +84,7 @@ func TestWholeGPUsWithoutTheInterposer(t *testing.T) {
 		t.Error(err)
 	}
 	bare := &rspec.Spec{Process: &rspec.Process{Env: []string{adjust.VisibleDevices + "=all"}}}
-	// Annotations that a user writes on the pod prove nothing.
+	// A user can forge the annotations, so the annotations prove nothing.
 	bare.Annotations = spec.Annotations
 	if err := start(n, "w", bare); err == nil {
 		t.Error("started as it was created without us")
@@ -94,8 +94,7 @@ func TestWholeGPUsWithoutTheInterposer(t *testing.T) {
 		t.Error("started with another's GPU")
 	}
 
-	// A new agent recognizes the container by its mounts, whether its files are
-	// lost or not.
+	// A new agent recognizes the container by its mounts, even if the container's files are lost.
 	for range 2 {
 		n.stopHook()
 		n.startHook()

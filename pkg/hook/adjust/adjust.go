@@ -8,8 +8,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// Rules hold the settings that, besides the container itself, decide how the container is
-// adjusted.
+// Rules holds the node's settings for the adjustment of containers.
 type Rules struct {
 	Injection config.Injection
 	// LibraryDir is the host's directory with this version's libraries.
@@ -19,15 +18,15 @@ type Rules struct {
 	Interposer func() string
 	// AgentDir is the host's directory with the agent's socket.
 	AgentDir string
-	// MPSDir is the host's directory with the control pipes of the Multi-Process Service.
-	// SHMDir is the host's directory with the memory that clients share with its server.
+	// MPSDir is the host's directory with the control pipes of the Multi-Process Service. SHMDir is
+	// the host's directory with the memory that clients of the service share with its server.
 	MPSDir, SHMDir string
 	// HasCDIDevice reports whether a CDI spec on the node defines a device.
 	HasCDIDevice func(name string) bool
 }
 
-// Withhold adjusts a container that requests no GPU: it hides all GPUs, whatever the image
-// and the environment request.
+// Withhold hides all GPUs from a container that requests no GPU, whatever the image and the
+// environment request.
 func (r Rules) Withhold(c Container, rt Runtime) (Adjustment, error) {
 	var a Adjustment
 	if err := checkBypass(c, r.Injection.CDIKind); err != nil {
@@ -36,8 +35,8 @@ func (r Rules) Withhold(c Container, rt Runtime) (Adjustment, error) {
 	return a, a.setVisible(c, rt, NoDevices)
 }
 
-// Check refuses a container whose limits could not be enforced. Call Check before choosing
-// a GPU, so that a refused container occupies no capacity.
+// Check refuses a container whose limits nri-vgpu could not enforce. Call Check before choosing a
+// GPU, so that a refused container occupies no capacity.
 func (r Rules) Check(c Container) error {
 	if err := checkBypass(c, r.Injection.CDIKind); err != nil {
 		return err
@@ -45,7 +44,7 @@ func (r Rules) Check(c Container) error {
 	return checkMounts(c)
 }
 
-// Grant adjusts a container that passed Check and was then assigned a part of a GPU.
+// Grant adjusts a container that passed Check and has an assignment.
 func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, error) {
 	var a Adjustment
 	if err := r.inject(&a, c, rt, given.GPUs); err != nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// ProtectedPaths are the container paths reserved for nri-vgpu in a container
-// with a part of a GPU. No user volume may be mounted at or below a protected
-// path. Most images link /var/run to /run.
+// ProtectedPaths are the container paths reserved for nri-vgpu in a container with a part of a GPU.
+// The pod must mount no volume at or below a protected path. Most images link /var/run to /run.
 var ProtectedPaths = []string{
 	paths.ContainerPreload,
 	paths.ContainerRunDir,
@@ -34,8 +33,8 @@ func checkMounts(c Container) error {
 	return nil
 }
 
-// CheckAbove refuses user volumes mounted above the protected paths: nri-vgpu's
-// files would lie inside them.
+// CheckAbove refuses user volumes above the protected paths: nri-vgpu's files would lie inside the
+// volumes.
 func CheckAbove(c Container) error {
 	if err := ourfiles.CheckAbove(c.Mounts); err != nil {
 		return c.Refuse(ReasonMount, "%w", err)

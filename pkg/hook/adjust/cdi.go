@@ -4,10 +4,10 @@ package adjust
 
 import "github.com/nri-vgpu/nri-vgpu/internal/container/gpuaccess"
 
-// nri-vgpu's own CDI devices set variables that an NRI plugin cannot change. PreloadDevice
-// sets LD_PRELOAD to the interposer. CapabilitiesDevice restricts the driver capabilities to
-// the allowed capabilities. NoDevices hides all GPUs from the NVIDIA runtime. A device named
-// by a GPU's UUID exposes that GPU.
+// These constants name CDI devices of nri-vgpu, which set variables that an NRI plugin cannot
+// change. PreloadDevice sets LD_PRELOAD to the interposer. CapabilitiesDevice restricts the driver
+// capabilities to the allowed capabilities. NoDevices hides all GPUs from the NVIDIA runtime. A
+// device named by a GPU's UUID exposes that GPU.
 const (
 	PreloadDevice      = "preload"
 	CapabilitiesDevice = "capabilities"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adjust decides which GPUs, mounts and environment variables to change in a
-// container that is being created. Rules.Grant adds a part of a GPU and its limits to a
-// container that requests a part. Rules.Withhold hides all GPUs from any other container.
-// Every function is pure.
+// Package adjust decides which GPUs, mounts and environment variables the runtime changes in a new
+// container. Rules.Grant adds a part of a GPU and its limits to a container that requests a part.
+// Rules.Withhold hides all GPUs from any other container. Every function is pure.
 package adjust
 
 import (
@@ -26,25 +25,23 @@ type Container struct {
 	// Env is "NAME=value" in the order of the OCI spec. A name may occur more than once:
 	// the container sees the last value.
 	Env []string
-	// Mounts come from the image, the pod and the runtime.
+	// Mounts are the mounts of the image, the pod and the runtime.
 	Mounts []Mount
 	// PodAnnotations are the pod's annotations, Annotations the container's. All
 	// containers of a pod share PodAnnotations: a tenant may write tens of thousands of
 	// them.
 	PodAnnotations, Annotations map[string]string
-	// CDIDevices were requested by other drivers, such as a DRA driver.
+	// CDIDevices are the CDI devices that other drivers requested, such as a DRA driver.
 	CDIDevices []string
 	// Devices are the paths of the device nodes that other drivers added.
 	Devices []string
-	// Exempted reports whether the agent left the container unchanged when the container
-	// was created.
+	// Exempted reports whether the agent did not change the container at its creation.
 	Exempted bool
-	// Assignment is the container's AssignmentAnnotation, "" before the container was
-	// created. Assignment is not the pod's annotation of that name, which a user can
-	// write.
+	// Assignment is the container's AssignmentAnnotation, or "" before the container's creation.
+	// Assignment never comes from the pod's annotations, which a user can write.
 	Assignment string
-	// PID is the first process of the container in the host's pid namespace, once the
-	// container has been created. PID is 0 if the runtime does not report the process.
+	// PID is the id of the container's first process in the host's pid namespace. PID is 0 before
+	// the container's creation, and if the runtime does not report the process.
 	PID int
 }
 
@@ -79,7 +76,7 @@ type Adjustment struct {
 // Runtime describes the features of the container runtime.
 type Runtime = runtimes.Runtime
 
-// Assignment describes the GPUs that a container is assigned.
+// Assignment is the GPUs that the agent assigned to a container.
 type Assignment struct {
 	placement.Allocation
 	// GPUs are the inventory entries of the allocation's devices, in the same order.

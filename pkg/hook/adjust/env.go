@@ -10,7 +10,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// Environment variables that are read or set, and the value NoDevices of VisibleDevices.
+// These constants are the environment variables that Rules reads or sets. NoDevices is a value of
+// VisibleDevices.
 const (
 	VisibleDevices = gpuaccess.VisibleDevices
 	// DriverCapabilities selects the parts of the driver that NVIDIA's runtime mounts.
@@ -19,11 +20,12 @@ const (
 	LDPreload          = "LD_PRELOAD"
 )
 
-// setVisible sets NVIDIA_VISIBLE_DEVICES to value in the container. An image and a pod may
-// both set the variable. NRI cannot change a variable that occurs twice: the runtime overwrites the
-// plugin's value with the second value (containerd#13432). In that case one of nri-vgpu's
-// own CDI devices sets the variable, since CDI edits are applied last. CDI is used only in
-// that case: a container that requests no GPU must start even if the CDI spec was removed.
+// setVisible sets NVIDIA_VISIBLE_DEVICES to value in the container. An image and a pod may both set
+// the variable. NRI cannot change a variable that occurs twice: the runtime overwrites the plugin's
+// value with the second value (containerd#13432). If the variable occurs twice, a CDI device of
+// nri-vgpu sets the variable, since the runtime applies CDI edits last. If the variable occurs
+// once, setVisible needs no CDI: a container that requests no GPU must start even without
+// nri-vgpu's CDI spec.
 func (a *Adjustment) setVisible(c Container, rt Runtime, value string) error {
 	current, count := c.Variable(VisibleDevices)
 	switch {
@@ -41,10 +43,10 @@ func (a *Adjustment) setVisible(c Container, rt Runtime, value string) error {
 	return nil
 }
 
-// setCapabilities restricts a container's driver capabilities to the allowed capabilities.
-// Graphics and video APIs are not limited, so a container with limits gets their libraries
-// only if the configuration allows them. If the spec sets the variable twice, a CDI device
-// replaces the value only if it exceeds the allowed capabilities.
+// setCapabilities restricts a container's driver capabilities to the allowed capabilities. nri-vgpu
+// does not limit graphics and video APIs. Therefore a container with limits gets the libraries for
+// graphics and video only if the configuration allows them. If the spec sets the variable twice, a
+// CDI device replaces the value only if it exceeds the allowed capabilities.
 func (a *Adjustment) setCapabilities(c Container, rt Runtime, allowed []string) error {
 	value, count := c.Variable(DriverCapabilities)
 	switch {
@@ -91,8 +93,8 @@ func granted(value string, allowed []string) []string {
 	return only([]string{config.CapabilityCompute, config.CapabilityUtility})
 }
 
-// MostPreload bounds the length of a container's LD_PRELOAD, in bytes: a file on the node's
-// /run may have to name the libraries.
+// MostPreload bounds the length of a container's LD_PRELOAD, in bytes. The agent may have to write
+// the libraries to a file on the node's /run.
 const MostPreload = 16 << 10
 
 // setPreload puts the interposer before the user's libraries in LD_PRELOAD. If the spec sets

@@ -35,12 +35,12 @@ func ofGPU(d placement.Device) Assignment {
 	}
 }
 
-// mount returns a mount that the test expects, with its access and maybe more options.
+// mount returns a mount that the test expects, with its access and optionally more options.
 func mount(source, destination, access string, more ...string) Mount {
 	return Mount{Source: source, Destination: destination, Options: append([]string{"rbind", access, "rprivate", "nosuid"}, more...)}
 }
 
-// These are the mounts of containers in the order of Grant.
+// These variables are the mounts of containers, in the order in which Grant adds the mounts.
 var (
 	limitsMounts = []Mount{
 		mount("/run/u/c/limits", paths.ContainerLimits, "ro", "nodev", "noexec"),
@@ -63,7 +63,7 @@ var (
 	}
 )
 
-// TestGrant checks all that a container gets with its part of a GPU.
+// TestGrant checks the complete adjustment of a container with a part of a GPU.
 func TestGrant(t *testing.T) {
 	part := placement.Device{MemoryBytes: 1024 * mib, ComputePPM: 250_000}
 	byMPS := part
@@ -145,7 +145,8 @@ func TestGrantRefuses(t *testing.T) {
 	}
 }
 
-// A container must not get a GPU in any way but by resource limits, whether it has a part of a GPU or not.
+// TestOtherWaysToAGPUAreRefused checks that containers with and without a part of a GPU can request
+// GPUs only by resource limits.
 func TestOtherWaysToAGPUAreRefused(t *testing.T) {
 	annotations := map[string]string{"cdi.k8s.io/x": kind + "=0"}
 	tests := []struct {
@@ -170,7 +171,8 @@ func TestOtherWaysToAGPUAreRefused(t *testing.T) {
 	}
 }
 
-// Volumes at the paths of our files are refused for a container with a GPU alone.
+// TestVolumesOverOurFilesAreRefused checks that only a container with a GPU must have no volumes at
+// the paths of nri-vgpu's files.
 func TestVolumesOverOurFilesAreRefused(t *testing.T) {
 	for destination, want := range map[string]Reason{
 		"/run/nri-vgpu": ReasonMount, "/run/nri-vgpu/limits": ReasonMount, "/var/run/nri-vgpu/": ReasonMount, "/etc/x/../ld.so.preload": ReasonMount,
@@ -185,7 +187,8 @@ func TestVolumesOverOurFilesAreRefused(t *testing.T) {
 	}
 }
 
-// A container that has all of its GPUs needs no interposer.
+// TestWhoNeedsTheInterposer checks that only a container that owns all of its GPUs needs no
+// interposer.
 func TestWhoNeedsTheInterposer(t *testing.T) {
 	whole := placement.Device{MemoryBytes: 4096 * mib, ComputePPM: request.Whole}
 	change := func(change func(*placement.Device)) Assignment {

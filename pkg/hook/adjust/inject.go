@@ -23,8 +23,7 @@ func (r Rules) inject(a *Adjustment, c Container, rt Runtime, gpus []gpu.GPU) er
 		for _, g := range gpus {
 			a.CDIDevices = append(a.CDIDevices, r.cdiName(g))
 		}
-		// The GPU's own CDI spec may also set the variable: EnvDevice must come
-		// after it.
+		// The GPU's CDI device may also set the variable: EnvDevice must come after that device.
 		a.CDIDevices = append(a.CDIDevices, EnvDevice(NoDevices))
 		return nil
 	case config.InjectDirect:
@@ -35,7 +34,7 @@ func (r Rules) inject(a *Adjustment, c Container, rt Runtime, gpus []gpu.GPU) er
 	}
 }
 
-// method resolves "auto" for these GPUs.
+// method returns the injection method for the GPUs, and resolves "auto".
 func (r Rules) method(c Container, rt Runtime, gpus []gpu.GPU) (string, error) {
 	method := r.Injection.Method
 	if method != config.InjectAuto && method != config.InjectCDI {
@@ -64,8 +63,8 @@ func visibleUUIDs(gpus []gpu.GPU) string {
 	return strings.Join(uuids, ",")
 }
 
-// injectDirect adds the configured device nodes and mounts. An entry that does
-// not depend on the GPU is added once.
+// injectDirect adds the configured device nodes and mounts. injectDirect adds an entry that does
+// not depend on the GPU once.
 func (r Rules) injectDirect(a *Adjustment, gpus []gpu.GPU) {
 	for _, g := range gpus {
 		expand := strings.NewReplacer(

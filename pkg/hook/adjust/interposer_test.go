@@ -10,8 +10,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// Containers get the two libraries built for the node's driver, and all other
-// files from the version's directory.
+// TestLibrariesForTheDriver checks that containers get the two libraries built for the node's
+// driver, and all other files from the version's directory.
 func TestLibrariesForTheDriver(t *testing.T) {
 	for name, c := range map[string]struct {
 		rules Rules

@@ -53,17 +53,16 @@ func (a *Adjustment) mountOurs(libraryDir, interposer, dir string) {
 	}
 }
 
-// mountAgent mounts the directory of the agent's socket. mountAgent does not mount
-// the socket itself, since a restarted agent creates a new one.
+// mountAgent mounts the directory of the agent's socket. mountAgent does not mount the socket,
+// since a restarted agent creates a new socket.
 func (a *Adjustment) mountAgent(dir string) {
 	a.Mounts = append(a.Mounts, Mount{
 		Source: dir, Destination: paths.ContainerAgent, Options: append(bindOptions(true), "nodev", "noexec"),
 	})
 }
 
-// mountTools mounts the programs that report the container's limits and usage. The
-// place of the programs in the search path is optional: a user volume that
-// occupies the path stays.
+// mountTools mounts the programs that report the container's limits and usage. mountTools omits a
+// mount in the search path if a user volume occupies the path.
 func (a *Adjustment) mountTools(c Container, libraryDir, dialect string) {
 	tools := []string{paths.ContainerVgpuctl, path.Join(paths.ContainerPath, paths.Vgpuctl)}
 	if dialect == request.DialectMetaGPU {
@@ -76,8 +75,8 @@ func (a *Adjustment) mountTools(c Container, libraryDir, dialect string) {
 	}
 }
 
-// occupied reports whether a user volume is mounted at a path, above it or below
-// it. In most images /bin links to /usr/bin.
+// occupied reports whether the pod mounts a volume at a path, above the path or below the path. In
+// most images /bin links to /usr/bin.
 func occupied(mounts []Mount, tool string) bool {
 	return slices.ContainsFunc(mounts, func(m Mount) bool {
 		at := path.Clean("/" + m.Destination)

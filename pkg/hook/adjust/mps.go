@@ -13,7 +13,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Environment variables that a client of the Multi-Process Service reads.
+// These constants are the environment variables that a client of the Multi-Process Service reads.
 const (
 	MPSPipes      = "CUDA_MPS_PIPE_DIRECTORY"
 	MPSPercentage = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -26,9 +26,9 @@ func (a Assignment) ByMPS() bool {
 	return slices.ContainsFunc(a.Devices, func(d placement.Device) bool { return d.MPS })
 }
 
-// joinMPS makes the container's processes clients of the Multi-Process Service. A
-// variable that the spec sets twice cannot be changed here: the interposer reads the
-// limits and corrects the variable when CUDA starts.
+// joinMPS makes the container's processes clients of the Multi-Process Service. joinMPS cannot
+// change a variable that the spec sets twice: the interposer corrects the variable by the limits
+// when CUDA starts.
 func (a *Adjustment) joinMPS(c Container, r Rules, given Assignment) {
 	if !given.ByMPS() {
 		return

@@ -11,9 +11,9 @@ import (
 // Reason classifies a refusal, as a metric's label.
 type Reason string
 
-// The reasons.
+// These constants are the reasons of refusals.
 const (
-	// ReasonPodUnknown means that the container's request could not be read.
+	// ReasonPodUnknown means that the agent could not read the container's request.
 	ReasonPodUnknown Reason = "pod-unknown"
 	// ReasonRequest means that the container's request is invalid.
 	ReasonRequest Reason = "request"
@@ -23,13 +23,13 @@ const (
 	ReasonMount Reason = "mount"
 	// ReasonBypass means that the container obtains GPUs without resource limits.
 	ReasonBypass Reason = "bypass"
-	// ReasonInjection means that the GPU cannot be injected as configured.
+	// ReasonInjection means that the agent cannot inject the GPU as configured.
 	ReasonInjection Reason = "injection"
-	// ReasonState means that the container's files cannot be written.
+	// ReasonState means that the agent cannot write the container's files.
 	ReasonState Reason = "state"
 	// ReasonMPS means that the Multi-Process Service does not run on the container's GPU.
 	ReasonMPS Reason = "mps"
-	// ReasonUnadjusted means that the container was created without the plugin's
+	// ReasonUnadjusted means that the runtime created the container without the plugin's
 	// adjustment.
 	ReasonUnadjusted Reason = "unadjusted"
 	// ReasonConflict means that another NRI plugin changed the plugin's adjustment.
@@ -42,8 +42,8 @@ var Reasons = []Reason{
 	ReasonState, ReasonMPS, ReasonUnadjusted, ReasonConflict,
 }
 
-// RefusalError is the error that prevents a container's creation or start.
-// kubelet shows it in the pod's events, in one line that includes what to do.
+// RefusalError is the error that prevents a container's creation or start. kubelet shows the error,
+// one line with the cause and the remedy, in the pod's events.
 type RefusalError struct {
 	Reason    Reason
 	Container string

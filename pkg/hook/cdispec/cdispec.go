@@ -47,8 +47,8 @@ func envVariable(device, variable string) specs.Device {
 }
 
 // Write writes nri-vgpu's CDI spec into dir for the runtime. capabilities are the driver
-// capabilities that containers may have. The spec must exist before the plugin registers.
-// Write leaves an identical spec alone, so that no runtime reloads it.
+// capabilities that containers may have. The spec must exist before the plugin registers. Write
+// does not rewrite an identical spec, so that no runtime reloads the spec.
 func Write(dir string, gpus []gpu.GPU, capabilities []string) error {
 	spec := envSpec(gpus, capabilities)
 	version, err := specs.MinimumRequiredVersion(spec)

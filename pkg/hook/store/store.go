@@ -38,7 +38,7 @@ const (
 	maxAssignmentSize = 1 << 20
 )
 
-// Reasons to reject an assignment file.
+// These errors are the reasons to reject an assignment file.
 var (
 	errAssignmentCorrupt = errors.New("assignment is corrupt")
 	errAssignmentVersion = errors.New("assignment has the format of a newer release")
@@ -55,9 +55,8 @@ var pathElement = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]
 //	<pod UID>/assignments.json
 type Store struct {
 	dir string
-	// Usage, if set, provides the file systems of the usage pages. Without Usage, the
-	// usage pages are files beside the limits pages, and tenants can fill that file
-	// system.
+	// Usage, if set, provides the file systems of the usage pages. Without Usage, the usage pages
+	// are files beside the limits pages, and tenants can fill the file system of dir.
 	Usage *usagefs.Mounts
 	// ContextBytes, if set, returns the size of a CUDA context on a GPU, for the
 	// containers' limits pages. ContextBytes returns 0 if the size is unknown, and must
@@ -65,7 +64,7 @@ type Store struct {
 	ContextBytes func(uuid string) uint64
 }
 
-// New returns a Store, and creates its directory if missing.
+// New returns a Store, and creates the Store's directory if it is missing.
 func New(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the containers' directory (paths.run_dir): %w", err)
@@ -73,8 +72,8 @@ func New(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
-// MountUsage places each container's usage page on a separate file system below dir, with
-// room for that page only.
+// MountUsage places each container's usage page on a separate file system below dir, which has room
+// only for the page.
 func (s *Store) MountUsage(dir string) {
 	s.Usage = usagefs.New(dir, limits.UsageFile, limits.UsageBytes)
 }
@@ -150,9 +149,9 @@ func (s *Store) SaveWhole(a placement.Allocation) error {
 	return writeAssignment(filepath.Join(dir, assignmentFile), a)
 }
 
-// Reserve persists the assignments of all containers of a pod, including those not yet
-// created. Reserve writes all assignments or none, in one file. A container's own file
-// takes precedence.
+// Reserve persists the assignments of all containers of a pod, including containers that do not
+// exist yet. Reserve writes all assignments or none, in one file. A container's own file takes
+// precedence.
 func (s *Store) Reserve(podUID string, all []placement.Allocation) error {
 	dir, err := s.podDir(podUID)
 	if err != nil {
@@ -363,14 +362,13 @@ func readEnvelope(path string, given any) error {
 	return nil
 }
 
-// Load returns every valid assignment, and an error for each invalid file that names the
-// file. Files of a newer release stay in place for that release. Other invalid files are
-// renamed.
+// Load returns every valid assignment, and for each invalid file an error that names the file. Load
+// does not touch files of a newer release, and renames other invalid files.
 func (s *Store) Load() ([]placement.Allocation, []error) {
 	var errs []error
 	given := map[string]placement.Allocation{} // by the container's directory
-	// The patterns are constant, and Glob fails only for a bad pattern. The containers'
-	// own files come last, as they take precedence over their pods' files.
+	// The patterns are constant, and Glob fails only for a bad pattern. The containers' files come
+	// last, since a container's file takes precedence over its pod's file.
 	pods, _ := filepath.Glob(filepath.Join(s.dir, "*", reservationFile))
 	containers, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", assignmentFile))
 	for _, path := range append(pods, containers...) {
@@ -393,7 +391,8 @@ func (s *Store) Load() ([]placement.Allocation, []error) {
 	return allocations, errs
 }
 
-// read reads a file of a container or of a pod, completely or not at all.
+// read reads a file of a container or of a pod. If any part of the file is invalid, read returns an
+// error and no allocation.
 func (s *Store) read(path string) ([]placement.Allocation, error) {
 	var all []placement.Allocation
 	own := filepath.Base(path) == assignmentFile
@@ -429,7 +428,7 @@ func (s *Store) putAside(path string, why error) error {
 	return fmt.Errorf("%s is not trusted, and was put aside as %s: %w", path, filepath.Base(aside), why)
 }
 
-// Pods returns the pods that have files, or remains of usage pages.
+// Pods returns the UIDs of the pods that have files or remains of usage pages.
 func (s *Store) Pods() ([]string, error) {
 	var uids []string
 	for _, dir := range s.dirs() {
@@ -447,7 +446,7 @@ func (s *Store) Pods() ([]string, error) {
 	return slices.Compact(uids), nil
 }
 
-// HasFiles reports whether Pods returns a pod.
+// HasFiles reports whether Pods would return a pod.
 func (s *Store) HasFiles(podUID string) bool {
 	return pathElement.MatchString(podUID) && slices.ContainsFunc(s.dirs(), func(dir string) bool {
 		_, err := os.Stat(filepath.Join(dir, podUID))
@@ -455,7 +454,7 @@ func (s *Store) HasFiles(podUID string) bool {
 	})
 }
 
-// dirs returns the directories that have a subdirectory for each pod.
+// dirs returns the directories with a subdirectory for each pod.
 func (s *Store) dirs() []string {
 	if s.Usage == nil {
 		return []string{s.dir}

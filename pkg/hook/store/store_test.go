@@ -140,7 +140,7 @@ func TestPodsThatHaveFiles(t *testing.T) {
 	if err := store.Remove("a"); err != nil || store.HasFiles("a") || !store.HasFiles("b") {
 		t.Errorf("pod a and no other was to be removed: %v", err)
 	}
-	// A missing store has no pods. A store that cannot be listed is an error.
+	// A missing store has no pods. Pods fails if it cannot list the store.
 	if err := os.RemoveAll(store.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -216,22 +216,23 @@ func storeWith(t *testing.T, content string) (*Store, string) {
 	return store, path
 }
 
-// After a rollback the agent restores an assignment of an agent with more fields.
+// TestNewFieldsOfAnAssignmentAreIgnored checks that the store reads an assignment with the fields
+// of a newer release, as an agent does after a rollback.
 func TestNewFieldsOfAnAssignmentAreIgnored(t *testing.T) {
 	store, _ := storeWith(t, fmt.Sprintf(`{"version":1,"next":true,"sha256":%q,"allocation":%s}`, checksum([]byte(newer)), newer))
 	allocations, errs := store.Load()
 	if diff := cmp.Diff([]placement.Allocation{known()}, allocations); diff != "" || len(errs) > 0 {
 		t.Errorf("%v (-want +got):\n%s", errs, diff)
 	}
-	// The annotation of a running container has the same content.
+	// The annotation of a running container has the allocation of the file.
 	var a placement.Allocation
 	if err := json.Unmarshal([]byte(newer), &a); err != nil || !cmp.Equal(known(), a) {
 		t.Errorf("the annotation is read as %+v: %v", a, err)
 	}
 }
 
-// An assignment in the format of a newer release stays until this release assigns GPUs to
-// the container.
+// TestAssignmentsOfANewerReleaseStay checks that the store keeps an assignment in the format of a
+// newer release until the current release assigns GPUs to the container.
 func TestAssignmentsOfANewerReleaseStay(t *testing.T) {
 	content := fmt.Sprintf(`{"version":%d,"sha256":"","gpus":[]}`, assignmentVersion+1)
 	store, path := storeWith(t, content)
@@ -252,8 +253,8 @@ func TestAssignmentsOfANewerReleaseStay(t *testing.T) {
 	}
 }
 
-// TestAContainersFileGoesBeforeItsPods checks that a container's own file takes precedence:
-// it contains the actual assignment of a running container.
+// TestAContainersFileGoesBeforeItsPods checks that a container's own file takes precedence: the
+// file contains the actual assignment of a running container.
 func TestAContainersFileGoesBeforeItsPods(t *testing.T) {
 	store, err := New(t.TempDir())
 	if err != nil {
@@ -272,7 +273,7 @@ func TestAContainersFileGoesBeforeItsPods(t *testing.T) {
 	if len(errs) > 0 || len(all) != 2 || all[0].Devices[0].UUID != gpuB || all[1].Devices[0].UUID != gpuA {
 		t.Errorf("loaded %+v, %v", all, errs)
 	}
-	// A file of another pod, or a damaged file, is not trusted.
+	// The store trusts no file of another pod, and no damaged file.
 	if err := store.Reserve("v", []placement.Allocation{on("a", gpuA)}); err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +341,8 @@ func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
 	}
 }
 
-// The size of a context is per GPU, and clients of MPS get the same sizes.
+// TestEachGPUHasItsOwnContext checks that PageDevices returns the size of a context for each GPU,
+// also for clients of MPS.
 func TestEachGPUHasItsOwnContext(t *testing.T) {
 	store, err := New(t.TempDir())
 	if err != nil {
@@ -358,7 +360,8 @@ func TestEachGPUHasItsOwnContext(t *testing.T) {
 	}
 }
 
-// A name may have 255 bytes, as the file system allows no more.
+// TestNamesMayBeAsLongAsADirectorys checks that a name may have 255 bytes, the most that the file
+// system allows.
 func TestNamesMayBeAsLongAsADirectorys(t *testing.T) {
 	store := newStore(t)
 	for length, valid := range map[int]bool{255: true, 256: false} {
@@ -373,8 +376,8 @@ func TestNamesMayBeAsLongAsADirectorys(t *testing.T) {
 	}
 }
 
-// Containers map their pages and read the list of libraries. Nobody but root reads assignments, whatever
-// the umask is.
+// TestWhoMayReadTheFiles checks that containers can read their pages and the list of libraries, and
+// that only root can read assignments, whatever the umask is.
 func TestWhoMayReadTheFiles(t *testing.T) {
 	for _, umask := range []int{0, 0o077} {
 		before := syscall.Umask(umask)
@@ -413,7 +416,7 @@ func TestAssignmentOfOneContainer(t *testing.T) {
 	if a, err := store.Assignment("u", "side"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a container without a file has %+v: %v", a, err)
 	}
-	// This name leads to the same file.
+	// Without a check, the name x/../u would lead to the same file.
 	if a, err := store.Assignment("x/../u", "main"); err == nil {
 		t.Errorf("a pod with a path for a name has %+v", a)
 	}
@@ -427,7 +430,8 @@ func TestAFileThatStaysIsAnErrorWithBothReasons(t *testing.T) {
 	}
 }
 
-// Clients of the Multi-Process Service need the number of multiprocessors; other containers do not.
+// TestPagesHaveTheLimitsOfEachGPU checks that only clients of the Multi-Process Service get the
+// number of multiprocessors.
 func TestPagesHaveTheLimitsOfEachGPU(t *testing.T) {
 	given := placement.Allocation{Devices: []placement.Device{
 		{UUID: gpuA, MemoryBytes: 1 << 30, ComputePPM: 300_000, MaximumPPM: 500_000},
@@ -445,7 +449,8 @@ func TestPagesHaveTheLimitsOfEachGPU(t *testing.T) {
 	}
 }
 
-// A pod whose usage page alone is left is a pod, too, and goes completely.
+// TestPodsWithUsagePagesElsewhere checks that Pods returns a pod of which only a usage page
+// remains, and that Remove removes all files of a pod.
 func TestPodsWithUsagePagesElsewhere(t *testing.T) {
 	store := newStore(t)
 	dir := filepath.Join(t.TempDir(), "usage")
