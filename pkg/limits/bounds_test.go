@@ -18,7 +18,7 @@ func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "values on its usage page", "2^50 bytes, 2^63 ns", documented.Count(layout.MaxSlots)+" processes", fmt.Sprintf("%d GPUs", MaxDevices))
 }
 
-// A read queries the kernel for the locks of slots for at most 10 ms.
+// TestTheLocksOfAPageHaveABudget checks that a read stops its queries for locks after 10 ms.
 func TestTheLocksOfAPageHaveABudget(t *testing.T) {
 	for each, want := range map[time.Duration]int{time.Millisecond: 11, 4 * time.Millisecond: 3, time.Second: 1} {
 		asked, now := 0, time.Hour
@@ -37,8 +37,8 @@ func TestTheLocksOfAPageHaveABudget(t *testing.T) {
 	}
 }
 
-// A page is left alone for a hundred times the cost of its locks, but at most for a
-// minute.
+// TestBusyPagesRest checks that the pause of a page is a hundred times the cost of its locks, but
+// at most a minute.
 func TestBusyPagesRest(t *testing.T) {
 	now := time.Now()
 	for took, rest := range map[time.Duration]time.Duration{

@@ -88,7 +88,8 @@ func (d Device) check() error {
 	}
 }
 
-// decodeCopy is the inverse of encodeCopy. The copy must have the given generation.
+// decodeCopy decodes a copy that encodeCopy has encoded. decodeCopy fails if the copy is damaged or
+// has another generation.
 func decodeCopy(raw []byte, generation uint64) ([]Device, error) {
 	var c layout.LimitsCopy
 	decode(raw, &c)
@@ -130,8 +131,8 @@ func decodeDevice(entry *layout.LimitsDevice) (Device, error) {
 	return d, d.check()
 }
 
-// maximum returns a device's MaximumPPM. Pages written before the field existed may
-// set FlagShare for a container without a limit.
+// maximum returns a device's MaximumPPM. Pages of releases without the field may set FlagShare for
+// a container without a limit.
 func maximum(entry *layout.LimitsDevice) uint32 {
 	switch {
 	case entry.Flags&layout.FlagShare == 0 || entry.ComputePPM == NoComputeLimit:
@@ -167,7 +168,7 @@ func newUsageHeader(deviceCount int) []byte {
 	})
 }
 
-// checkHead checks the first bytes and the size of a page of either kind.
+// checkHead checks the first bytes and the size of a limits page or usage page.
 func checkHead(head []byte, magic uint64, size, want int64) error {
 	if len(head) < 12 || binary.LittleEndian.Uint64(head) != magic {
 		return ErrForeign
@@ -181,8 +182,8 @@ func checkHead(head []byte, magic uint64, size, want int64) error {
 	return nil
 }
 
-// encode and decode convert a structure of package layout to and from bytes. A
-// structure without padding, such as all of layout's, cannot cause an error.
+// encode converts a structure of package layout to bytes; decode converts bytes to a structure. The
+// structures have no padding, so no conversion can fail.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	if err := binary.Write(&b, binary.LittleEndian, v); err != nil {

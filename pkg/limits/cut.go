@@ -10,17 +10,16 @@ import (
 
 const (
 	blockSize = 512
-	// hugePage is the amount of memory that the kernel may allocate to a file at once, even beyond
+	// hugePage is the number of bytes that the kernel may allocate to a file at once, even beyond
 	// the file's end.
 	hugePage = 2 << 20
 	// mostBlocks is the most memory that an unmodified usage page takes, in bytes.
 	mostBlocks = (usageSize + hugePage - 1) / hugePage * hugePage
 )
 
-// Cut truncates a usage page that a tenant extended, or for which a tenant
-// allocated memory beyond its end. Cut returns the page's former size in bytes, or
-// 0 if the page had not grown. Cut does not extend a page that is too short: its
-// content is lost.
+// Cut truncates a usage page that a tenant extended, or for which a tenant allocated memory beyond
+// its end. Cut returns the page's former size in bytes, or 0 if the page had not grown. Cut does
+// not extend a page that is too short, since the content of the page is lost.
 func Cut(path string) (int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// grown returns a usage page that a tenant has changed by grow, on a file system
-// in memory like the node's /run.
+// grown returns a usage page that grow has changed as a tenant could. The page is on a file system
+// in memory, like the node's /run.
 func grown(t *testing.T, grow func(page *os.File) error) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "nri-vgpu-cut-")
@@ -49,7 +49,7 @@ func size(t *testing.T, path string) (length, memory int64) {
 func TestCutPagesThatHaveGrown(t *testing.T) {
 	const (
 		much = 16 << 20
-		most = 4 << 20 // the most that the kernel allocates for a page that has not grown
+		most = 4 << 20 // the most memory that the kernel allocates for a page that has not grown
 	)
 	allocate := func(mode uint32, bytes int64) func(*os.File) error {
 		return func(page *os.File) error { return unix.Fallocate(int(page.Fd()), mode, 0, bytes) }

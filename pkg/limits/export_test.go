@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Functions for the fuzzers, which cannot afford files.
+// These functions replace reads of files in the fuzzers, because files are too slow.
 
 func Decode(page []byte) ([]Device, error) {
 	devices, _, err := readLimitsFrom(bytes.NewReader(page), int64(len(page)))

@@ -22,13 +22,12 @@ import (
 // UsageBytes is the size of a usage page.
 const UsageBytes = usageSize
 
-// Create writes a container's limits page and an empty usage page into dir, which
-// must exist. Each page appears completely or not at all, and survives a crash of
-// the machine. Create replaces existing pages; processes that map the old pages
-// keep them. Everyone may read the limits page, and read and write the usage page,
-// as a container's processes run as any user. The container's mounts protect the
-// pages from other containers. The usage page can grow until dir's file system is
-// full.
+// Create writes a container's limits page and an empty usage page into dir, which must exist.
+// Create writes each page atomically and syncs the page to disk. Create replaces existing pages;
+// processes that map the old pages keep the old pages. Every user may read the limits page, and
+// read and write the usage page, since a container's processes may run as any user. Other
+// containers cannot access the pages, since only the container mounts the pages. The usage page can
+// grow until dir's file system is full.
 func Create(dir string, devices []Device) error {
 	return create(dir, devices, func(path string, header []byte) error {
 		usage, err := stage(path, 0o666, header, usageSize)
@@ -73,7 +72,7 @@ func create(dir string, devices []Device, putUsage func(path string, header []by
 	if err := putUsage(filepath.Join(dir, UsageFile), newUsageHeader(len(devices))); err != nil {
 		return errors.Join(err, limits.Cleanup())
 	}
-	// The limits page comes last: if it exists, the usage page does too.
+	// create writes the limits page last: if the limits page exists, the usage page also exists.
 	if err := putInPlace(limits); err != nil {
 		return err
 	}
@@ -111,8 +110,8 @@ func putInPlace(f *renameio.PendingFile) error {
 	return nil
 }
 
-// openPage opens an existing page. openPage does not wait for the end of a lease: a
-// tenant may have taken one on its own page.
+// openPage opens an existing page. openPage does not wait for the end of a lease: a tenant may have
+// taken a lease on its page.
 func openPage(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.EAGAIN) {
@@ -133,10 +132,9 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// Update changes the limits in place. Running processes see the change at their
-// next allocation. The GPUs must be the page's GPUs in the same order, as the usage
-// page counts by position. If the writer dies before the end, the old limits stay
-// in force.
+// Update changes the limits in place. Running processes read the new limits at their next
+// allocation. The GPUs must be the page's GPUs in the same order, since the usage page identifies
+// GPUs by position. If the writer dies during Update, the old limits stay in force.
 func Update(dir string, devices []Device) error {
 	path := filepath.Join(dir, LimitsFile)
 	f, err := openPage(path, os.O_RDWR)
@@ -173,8 +171,8 @@ func sameDevices(old, devices []Device) error {
 	return nil
 }
 
-// activate writes the copy of a new generation beside the active copy. Then
-// activate switches to the new copy with one atomic store.
+// activate writes the copy of a new generation beside the active copy, and switches to the new copy
+// with one atomic store.
 func activate(f *os.File, next []byte, generation uint64) error {
 	page, err := unix.Mmap(int(f.Fd()), 0, int(limitsSize), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// Offsets of the limits page, as declared in internal/layout.
+// These constants are offsets of the limits page, as declared in internal/layout.
 const (
 	copiesOffset   = 64
 	copySize       = 1048
@@ -31,9 +31,9 @@ func seal(page []byte) {
 	}
 }
 
-// FuzzRead overwrites parts of a limits page, with valid or invalid checksums,
-// and truncates it. No content may crash a reader. Accepted content must be
-// encodable again, so that no value out of bounds is accepted.
+// FuzzRead overwrites parts of a limits page, with valid or invalid checksums, and truncates the
+// page. No content may crash a reader. The encoder must accept all content that the reader accepts,
+// so that the reader accepts no value out of bounds.
 func FuzzRead(f *testing.F) {
 	dir := f.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1), device(migA, 2<<30, 500_000)}); err != nil {
@@ -71,8 +71,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzReadUsage writes tenant data over a usage page's head and slots. No
-// content may crash the reader or make it report unbounded values.
+// FuzzReadUsage writes tenant data over a usage page's head and slots. No content may crash the
+// reader or make the reader return unbounded values.
 func FuzzReadUsage(f *testing.F) {
 	dir := f.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {

@@ -31,27 +31,26 @@ const (
 
 // Allowance is a container's claimed allowance of one GPU's time. A tenant may forge any field.
 type Allowance struct {
-	// Spent is all GPU time taken from the allowance, in ns; it wraps around.
+	// Spent is all GPU time taken from the allowance, in ns; Spent wraps around.
 	Spent uint64
-	// Balance is the remaining allowance, in ns; it is negative if in debt.
+	// Balance is the remaining allowance, in ns; a negative Balance is a debt.
 	Balance int64
-	// Filled is when the allowance was last filled, as [Monotonic].
+	// Filled is when the allowance was last filled, as a time of [Monotonic].
 	Filled time.Duration
 }
 
-// Monotonic returns the kernel's CLOCK_MONOTONIC, the clock by which allowances are filled and
-// leases end.
+// Monotonic returns the kernel's CLOCK_MONOTONIC, the clock of allowances and leases.
 func Monotonic() time.Duration {
 	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails only for unknown clocks
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // ClockGettime fails only for unknown clocks
 	return time.Duration(now.Nano())
 }
 
-// Lending is a container's two open pages, for reading the use of its GPUs' time and for lending
-// it time.
+// Lending is a container's two open pages. The agent reads the use of the GPUs' time from the usage
+// page, and lends time by the limits page.
 //
-// The usage page is read, not mapped: a tenant may truncate it, and access to a mapping beyond the
-// file's end would kill the agent.
+// Lending does not map the usage page. A tenant may truncate the page, and access to a mapping
+// beyond the file's end would kill the agent.
 type Lending struct {
 	page  []byte // the limits page
 	usage *os.File
@@ -154,7 +153,7 @@ func (l *Lending) Lend(device int, ppm uint32, until time.Duration) {
 // from the measured time of its work.
 func (l *Lending) Beside(device int, charged time.Duration, ppm uint32, now time.Duration) {
 	others := l.word(othersOffset + uintptr(device)*8)
-	atomic.StoreUint64(others, *others+uint64(charged)) // this process is the only writer
+	atomic.StoreUint64(others, *others+uint64(charged)) // the agent is the only writer
 	atomic.StoreUint64(l.word(looksOffset+uintptr(device)*8), partAt(ppm, now))
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// Offsets of the fields that lending reads and writes, as declared in
+// These constants are the offsets of the fields that lending reads and writes, as declared in
 // internal/layout.
 const (
 	leasesOffset = 2288
@@ -82,7 +82,8 @@ func TestAllowances(t *testing.T) {
 	}
 }
 
-// A page has room for 16 GPUs.
+// TestAllowancesOfAsManyGPUsAsThereCanBe checks that Allowances reads 16 GPUs, and nothing after
+// the last GPU.
 func TestAllowancesOfAsManyGPUsAsThereCanBe(t *testing.T) {
 	l, page := lending(t)
 	page.putWords(device0+(limits.MaxDevices-1)*deviceBytes+spentOffset, 9)
@@ -96,7 +97,8 @@ func TestAllowancesOfAsManyGPUsAsThereCanBe(t *testing.T) {
 	}
 }
 
-// A tenant may truncate its usage page at any time.
+// TestAllowancesOfAPageThatIsCut checks that Allowances fails for a page that a tenant has
+// truncated.
 func TestAllowancesOfAPageThatIsCut(t *testing.T) {
 	l, page := lending(t)
 	if err := os.Truncate(page.path, device0+deviceBytes-1); err != nil {
@@ -142,7 +144,8 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// After a lender has closed the pages, its leases are not renewed.
+// TestCloseTakesLeasesBack checks that Close revokes all leases, since nothing renews the leases
+// afterwards.
 func TestCloseTakesLeasesBack(t *testing.T) {
 	l, page := openLending(t)
 	for i := range limits.MaxDevices {

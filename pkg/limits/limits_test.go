@@ -83,8 +83,8 @@ func between(guarantee, maximum uint32) limits.Device {
 	return d
 }
 
-// TestPagesWithoutMaximum checks pages older than MaximumPPM: a container that borrows may
-// use all of the GPU's time.
+// TestPagesWithoutMaximum checks that a container with leases may use all of the GPU's time if its
+// page is older than MaximumPPM.
 func TestPagesWithoutMaximum(t *testing.T) {
 	const deviceAt, computeAt, maximumAt = 16, 20, 48
 	for guarantee, want := range map[uint32]uint32{300_000: limits.NoComputeLimit, limits.NoComputeLimit: 0} {
@@ -143,8 +143,8 @@ func TestCreateSaysWhatMaximumIsAllowed(t *testing.T) {
 	}
 }
 
-// Every function closes its descriptors and mappings of a page. The agent reads each page
-// many times, and a file system with an open file cannot be unmounted.
+// TestNothingStaysOpen checks that every function closes its descriptors and mappings of a page.
+// The agent reads each page many times, and cannot unmount a file system with an open file.
 func TestNothingStaysOpen(t *testing.T) {
 	dir := t.TempDir()
 	usage, page := filepath.Join(dir, limits.UsageFile), filepath.Join(dir, limits.LimitsFile)
@@ -181,8 +181,7 @@ func TestNothingStaysOpen(t *testing.T) {
 	}
 }
 
-// openIn returns the descriptors and mappings that this process has of files in a
-// directory.
+// openIn returns the test process's descriptors and mappings of files in a directory.
 func openIn(t *testing.T, dir string) []string {
 	t.Helper()
 	descriptors, err := os.ReadDir("/proc/self/fd")
@@ -195,7 +194,7 @@ func openIn(t *testing.T, dir string) []string {
 	}
 	lines := strings.Split(string(maps), "\n")
 	for _, d := range descriptors {
-		target, _ := os.Readlink("/proc/self/fd/" + d.Name()) // the directory's descriptor is closed
+		target, _ := os.Readlink("/proc/self/fd/" + d.Name()) // Readlink fails only for the closed descriptor of /proc/self/fd
 		lines = append(lines, target)
 	}
 	return slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, dir) })
@@ -265,7 +264,7 @@ func TestUpdateRefusesInvalidLimits(t *testing.T) {
 	}
 }
 
-// A failed Create leaves no temporary file.
+// TestCreateCleansUp checks that a failed Create leaves no temporary file.
 func TestCreateCleansUp(t *testing.T) {
 	for name, left := range map[string][]string{
 		limits.UsageFile:  {limits.UsageFile},
@@ -372,8 +371,8 @@ func TestUpdateRefusesOtherGPUs(t *testing.T) {
 	}
 }
 
-// TestWriterDiesHalfWay checks that the active copy stays readable and can be updated,
-// whatever a writer has put into the inactive copy.
+// TestWriterDiesHalfWay checks that Read and Update work whatever a dead writer has written into
+// the inactive copy.
 func TestWriterDiesHalfWay(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, limits.LimitsFile)

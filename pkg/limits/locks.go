@@ -19,7 +19,7 @@ const (
 	// lockBudget bounds the processor time that one read spends on a page's locks. Reading
 	// 1,024 slots held by as many processes takes a fifth of the budget.
 	lockBudget = 10 * time.Millisecond
-	// restFactor sets how long a page is left alone after a read exceeded the budget, as a
+	// restFactor is the pause between reads of a page after a read exceeded the budget, as a
 	// multiple of the read's processor time. Therefore the locks of one page cost at most a
 	// hundredth of a processor, even if the kernel takes long for a single query.
 	restFactor = 100
@@ -28,10 +28,10 @@ const (
 
 // heldSlots queries the kernel for the locked slots among the first slots of a usage page.
 //
-// The kernel walks all locks of the file for each query, and a tenant can create as many
-// locks as fit in its memory. Therefore heldSlots makes few queries. Each query covers a range
-// and returns any one lock in it; the ranges on both sides of that lock remain. The cost
-// is measured as the thread's processor time. The kernel walks the locks without sleeping,
+// The kernel walks all locks of the file for each query, and a tenant can create as many locks as
+// fit in its memory. Therefore heldSlots makes few queries. Each query covers a range and returns
+// one lock in the range; the parts of the range on both sides of the lock remain. heldSlots
+// measures the cost as the thread's processor time. The kernel walks the locks without sleeping,
 // and the time of other threads reveals nothing about the page.
 func heldSlots(f *os.File, slots int64) ([]bool, error) {
 	runtime.LockOSThread()
@@ -39,8 +39,9 @@ func heldSlots(f *os.File, slots int64) ([]bool, error) {
 	return searchSlots(slots, func(r slotRange) (slotRange, error) { return lockedIn(f, r) }, threadTime)
 }
 
-// searchSlots reports for each of the first slots whether it is locked. locked returns the slots of
-// a range that one lock covers. now returns the processor time that the thread has used.
+// searchSlots reports for each of the first slots whether a process has locked the slot. locked
+// returns the slots of a range that one lock covers. now returns the processor time that the thread
+// has used.
 func searchSlots(slots int64, locked func(slotRange) (slotRange, error), now func() time.Duration) ([]bool, error) {
 	begin := now()
 	held := make([]bool, slots)
@@ -73,7 +74,7 @@ func threadTime() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// slotRange is the slots from from up to, but not including, to.
+// slotRange is the range of slots that starts at from and ends before to.
 type slotRange struct{ from, to int64 }
 
 func (r slotRange) empty() bool { return r.from >= r.to }
@@ -104,14 +105,14 @@ func lockedIn(f *os.File, r slotRange) (slotRange, error) {
 		return slotRange{}, nil
 	}
 	hit := slotRange{max(r.from, (lock.Start-slotsOffset)/slotSize), r.to}
-	if last := lock.Start + lock.Len - 1; lock.Len > 0 { // 0 extends to the end of the file
+	if last := lock.Start + lock.Len - 1; lock.Len > 0 { // a lock of length 0 extends to the end of the file
 		hit.to = min(r.to, (last-slotsOffset)/slotSize+1)
 	}
 	return hit, nil
 }
 
-// pageID identifies a page. pageID contains the path because device and inode numbers are
-// reused: after an unmount, another container's page may have the same numbers.
+// pageID identifies a page. pageID contains the path because the kernel reuses device and inode
+// numbers: after an unmount, another container's page may have the same numbers.
 type pageID struct {
 	path          string
 	device, inode uint64

@@ -45,7 +45,8 @@ func (p usagePage) lock(f *os.File, command int, kind int16, start, length int64
 	return lock
 }
 
-// Queries of ranges find the same slots as one query for each slot.
+// TestHeldSlotsAgreesWithAQuestionPerSlot checks that queries of ranges find the same slots as one
+// query for each slot.
 func TestHeldSlotsAgreesWithAQuestionPerSlot(t *testing.T) {
 	const slots = 64
 	end := int64(slotsOffset + slots*slotSize)
@@ -106,11 +107,12 @@ func (p usagePage) timeRead() (time.Duration, error) {
 	return limits.ThreadTime() - begin, err
 }
 
-// A tenant may set any number of locks.
+// TestLocksDoNotSlowReaders checks that a read ends within twice the budget, however many locks a
+// tenant has set.
 func TestLocksDoNotSlowReaders(t *testing.T) {
 	for _, slots := range []int64{0, 16, maxSlots} {
 		var took time.Duration
-		for range 3 { // a busy machine may hold a reader up
+		for range 3 { // a busy machine may delay a reader
 			p := newUsagePage(t, device(gpuA, 1<<30, 1))
 			p.crowd(slots)
 			if took, _ = p.timeRead(); took < 2*limits.LockBudget {
@@ -123,14 +125,15 @@ func TestLocksDoNotSlowReaders(t *testing.T) {
 	}
 }
 
-// A page whose locks took too long is left alone for a while, and then read again.
+// TestABusyPageIsLeftAlone checks that ReadUsage does not read a page for a while if its locks took
+// too long, and then reads the page again.
 func TestABusyPageIsLeftAlone(t *testing.T) {
 	p := newUsagePage(t, device(gpuA, 1<<30, 1))
 	tenant := p.crowd(maxSlots)
 	if _, err := p.timeRead(); err == nil {
 		t.Fatal("the page was read, though its locks take more than the budget")
 	}
-	if err := tenant.Close(); err != nil { // which releases its locks
+	if err := tenant.Close(); err != nil { // Close releases the tenant's locks
 		t.Fatal(err)
 	}
 	if _, err := p.timeRead(); err == nil {
@@ -142,7 +145,8 @@ func TestABusyPageIsLeftAlone(t *testing.T) {
 	})
 }
 
-// The time for which a reader waits for a processor is not charged to its page.
+// TestABusyProcessorMakesNoPageBusy checks that a reader's wait for a processor does not count as
+// cost of its page.
 func TestABusyProcessorMakesNoPageBusy(t *testing.T) {
 	p := newUsagePage(t, device(gpuA, 1<<30, 1))
 	p.put(highWaterOffset, []byte{64, 0})
@@ -171,7 +175,7 @@ func TestABusyProcessorMakesNoPageBusy(t *testing.T) {
 	}
 }
 
-// burn keeps a processor busy until the test ends.
+// burn occupies a processor until the test ends.
 func burn(t *testing.T, cpu int) {
 	t.Helper()
 	var stop atomic.Bool
@@ -216,8 +220,8 @@ func lockToCPU(t *testing.T, cpu int, policy uint32) {
 	}
 }
 
-// A new page may have the device and inode numbers of an earlier page whose file system
-// was unmounted. The new page is read at once.
+// TestABusyPageOfThePastDelaysNoOther checks that ReadUsage reads a new page at once. An earlier,
+// busy page on an unmounted file system had the same device and inode numbers.
 func TestABusyPageOfThePastDelaysNoOther(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return
@@ -272,7 +276,8 @@ func TestABusyPageOfThePastDelaysNoOther(t *testing.T) {
 	t.Error("no file system got the numbers of another")
 }
 
-// A page with the largest number of processes is read within the budget.
+// TestAFullPageIsRead checks that the budget is enough for a page with the largest number of
+// processes.
 func TestAFullPageIsRead(t *testing.T) {
 	p := newUsagePage(t, device(gpuA, 1<<30, 1))
 	p.put(highWaterOffset, []byte{maxSlots & 0xff, maxSlots >> 8})
@@ -280,7 +285,7 @@ func TestAFullPageIsRead(t *testing.T) {
 		p.hold(i)
 	}
 	var err error
-	for range 5 { // a busy machine may hold a reader up
+	for range 5 { // a busy machine may delay a reader
 		var held []bool
 		begin := time.Now()
 		if held, err = limits.HeldSlots(p.open(), maxSlots); err == nil {
@@ -294,15 +299,15 @@ func TestAFullPageIsRead(t *testing.T) {
 	t.Error(err)
 }
 
-// An open of a file with a lease waits until the lease is broken, which takes 45 s. A
-// tenant that runs as root owns its pages and may take a lease.
+// TestLeasesDoNotHoldReadersUp checks that a lease delays no reader. An open of a file with a lease
+// can wait 45 s for the end of the lease. A tenant that runs as root may take a lease on its pages.
 func TestLeasesDoNotHoldReadersUp(t *testing.T) {
 	dir := t.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {
 		t.Fatal(err)
 	}
 	usage, page := filepath.Join(dir, limits.UsageFile), filepath.Join(dir, limits.LimitsFile)
-	if err := os.Truncate(usage, limits.UsageBytes+1); err != nil { // for Cut to open it
+	if err := os.Truncate(usage, limits.UsageBytes+1); err != nil { // Cut opens only a page that has grown
 		t.Fatal(err)
 	}
 	tests := map[string]struct {

@@ -15,17 +15,17 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
 )
 
-// observedUnit is the unit to which observed bytes are rounded up. The lower bits
-// hold the observation's number.
+// observedUnit is the unit to which nextLook rounds up observed bytes. The lower bits hold the
+// observation's number.
 const observedUnit = 1 << layout.ObservedLookBits
 
-// Observe writes to a container's limits page the memory that the container was
-// observed to hold on each GPU, in bytes, in the page's order. 0 stands for a GPU
-// on which the container holds no more than its usage page states. One store sets
-// each value. From then on, the container's processes treat the value as their
-// minimum usage, and add their own allocations to it until the next call. Therefore, if an
-// observation is neither renewed nor cleared, a container that has freed memory meanwhile is
-// refused memory. Only one goroutine at a time may call Observe.
+// Observe writes the agent's measurement of a container's GPU memory to the container's limits
+// page. bytes is the memory on each GPU, in the page's order. 0 stands for a GPU on which the
+// container holds no more than its usage page states. One store sets each value. Until the next
+// call, the container's processes treat the value as their minimum usage, and add their later
+// allocations to the value. Therefore the agent must renew or clear an observation: a stale
+// observation causes refusals in a container that has freed memory. Only one goroutine at a time
+// may call Observe.
 func Observe(dir string, bytes []uint64) error {
 	path := filepath.Join(dir, LimitsFile)
 	f, err := openPage(path, os.O_RDWR)
@@ -51,9 +51,8 @@ func Observe(dir string, bytes []uint64) error {
 	return unix.Munmap(page)
 }
 
-// nextLook returns the word of an observation of `held` bytes that follows the
-// word `last`. Clean observations are numbered too, so that successive
-// observations stay distinct.
+// nextLook returns the word of an observation of held bytes that follows the word last.
+// Observations of 0 bytes also have numbers, so that successive observations stay distinct.
 func nextLook(last, held uint64) uint64 {
 	held = (min(held, maxClaim) + observedUnit - 1) / observedUnit * observedUnit
 	return held | (last+1)%observedUnit

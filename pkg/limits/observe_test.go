@@ -15,7 +15,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// This is the offset of the observed bytes, as declared in internal/layout.
+// observedOffset is the offset of the observed bytes, as declared in internal/layout.
 const observedOffset = 2160
 
 func observed(t *testing.T, dir string) []uint64 {

@@ -16,8 +16,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
 )
 
-// maxClaim bounds every byte count claimed on a usage page. maxClaim exceeds any GPU's
-// memory, and larger claims are clamped to it.
+// maxClaim bounds every byte count claimed on a usage page. maxClaim exceeds any GPU's memory.
+// ReadUsage clamps larger claims to maxClaim.
 const maxClaim = 1 << 50
 
 // maxCount bounds claimed counts so that sums over all slots cannot overflow.
@@ -26,8 +26,8 @@ const maxCount = math.MaxInt64 / (2 * layout.MaxSlots)
 // maxNs bounds claimed durations so that they fit a time.Duration.
 const maxNs = math.MaxInt64
 
-// Usage is the claims of a container's processes on their usage page. Reading clamps all values to
-// their bounds, but only the driver can confirm them.
+// Usage is the claims of a container's processes on their usage page. ReadUsage clamps all values
+// to their bounds, but only the driver can confirm the values.
 type Usage struct {
 	// Devices are in the order of the limits page.
 	Devices []DeviceUsage
@@ -64,17 +64,16 @@ const (
 // Distrust holds the errors that a container's interposer detected in its own measurements
 // of one GPU.
 type Distrust struct {
-	// Uncharged counts the claims on others' time that lapsed because the others were
-	// charged less. Uncharged wraps around at 32 bits, as Aliased does.
+	// Uncharged counts the claims on other containers' time that lapsed because the other
+	// containers were charged less. Uncharged and Aliased wrap around at 32 bits.
 	Uncharged uint32
 	// Aliased counts the measurements whose probes completed only with the end of the
 	// measured work.
 	Aliased uint32
 	// DriftPPM is the rate by which the GPU's clock is faster than the host's, in parts per
-	// million; 0 if it was not measured.
+	// million; 0 is unknown.
 	DriftPPM float64
-	// Slice is the container's GPU time slice beside other containers; 0 if it was not
-	// measured.
+	// Slice is the container's GPU time slice beside other containers; 0 is unknown.
 	Slice time.Duration
 }
 
@@ -94,15 +93,15 @@ type ProcessDeviceUsage struct{ DeviceUsage }
 
 // Refusal is a refused allocation.
 type Refusal struct {
-	// Way is the way of allocating; WayNone if no allocation was refused.
+	// Way is the way of allocating; WayNone is no refusal.
 	Way Way
 	// Bytes is the requested size.
 	Bytes uint64
 }
 
-// ReadUsage reads a usage page. ReadUsage omits unreclaimed slots of dead processes.
-// ReadUsage takes at most some milliseconds of processor time, whatever the tenant does to
-// the page; if it would take longer, it fails with ErrBusy.
+// ReadUsage reads a usage page. ReadUsage omits unreclaimed slots of dead processes. ReadUsage
+// takes at most some milliseconds of processor time, whatever the tenant does to the page. If the
+// page's locks take longer, ReadUsage fails with ErrBusy.
 func ReadUsage(path string) (Usage, error) {
 	f, err := openPage(path, os.O_RDONLY)
 	if err != nil {
@@ -232,8 +231,8 @@ func distrust(d *layout.Distrust) Distrust {
 	return claim
 }
 
-// add adds a process to the sums that are recorded per process only. The refused processes
-// themselves count refusals for the container.
+// add adds a process to the sums, except to the counts of refusals: a refused process also counts
+// its refusals for the container.
 func (u *DeviceUsage) add(p *DeviceUsage) {
 	u.UsedBytes += p.UsedBytes
 	u.PendingBytes += p.PendingBytes

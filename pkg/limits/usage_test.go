@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// These are offsets of the usage page, as declared in internal/layout.
+// These constants are offsets of the usage page, as declared in internal/layout.
 const (
 	highWaterOffset = 24
 	slotsOffset     = 4096
@@ -126,8 +126,8 @@ func TestReadUsageCountsTheLiving(t *testing.T) {
 	}
 }
 
-// A container's peak is the largest of its own claim, the peak of any process, and the
-// current sum of all processes.
+// TestReadUsageOfPeaks checks that a container's peak is the largest of its claim, the peak of any
+// process, and the current sum of all processes.
 func TestReadUsageOfPeaks(t *testing.T) {
 	for _, c := range []struct {
 		name                        string
@@ -151,7 +151,8 @@ func TestReadUsageOfPeaks(t *testing.T) {
 	}
 }
 
-// Tenants write any bytes as a name, and people read the name on a terminal.
+// TestReadUsageOfNames checks that names are safe for a terminal: a tenant may write any bytes as a
+// name.
 func TestReadUsageOfNames(t *testing.T) {
 	p := newUsagePage(t)
 	p.put(highWaterOffset, []byte{1})
@@ -166,8 +167,8 @@ func TestReadUsageOfNames(t *testing.T) {
 	}
 }
 
-// A container's refusals are counted by way. A container's peak may exceed the peak of
-// each of its processes.
+// TestReadUsageOfTheContainer checks the counts of refusals by way, and a container's peak that
+// exceeds the peak of each process.
 func TestReadUsageOfTheContainer(t *testing.T) {
 	p := newUsagePage(t, device(gpuA, 1<<30, 1), device(migA, 1<<30, 1))
 	p.putWords(device0, 7, uint64(limits.WayVMM)<<56|512)
@@ -201,7 +202,7 @@ func TestReadUsageBoundsClaims(t *testing.T) {
 	if got.UsedBytes != 2<<50 || got.PendingBytes != 2<<50 || got.GPUTime != math.MaxInt64 || got.Wait != math.MaxInt64 {
 		t.Errorf("hostile claims are not clamped: %+v", got)
 	}
-	if want := uint64(2 * (math.MaxInt64 / 2048)); got.Launches != want { // 1024 times as many do not overflow
+	if want := uint64(2 * (math.MaxInt64 / 2048)); got.Launches != want { // the sum of 1024 such claims does not overflow
 		t.Errorf("%d launches, want %d", got.Launches, want)
 	}
 }

@@ -40,8 +40,8 @@ func parseUUID(name string) (uuid [16]uint8, kind uint32, err error) {
 	return uuid, kind, nil
 }
 
-// formatUUID is the inverse of parseUUID. formatUUID returns false for an
-// unknown kind.
+// formatUUID returns a device's name in the form that parseUUID parses. formatUUID returns false
+// for an unknown kind.
 func formatUUID(uuid [16]uint8, kind uint32) (string, bool) {
 	h := hex.EncodeToString(uuid[:])
 	text := strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")

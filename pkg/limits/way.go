@@ -7,7 +7,7 @@ import "github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
 // Way is a way of allocating device memory, as recorded on usage pages.
 type Way uint8
 
-// These are the ways of allocating. The interposer writes these numbers.
+// These constants are the ways of allocating. The interposer writes the numbers.
 const (
 	WayNone    Way = layout.WayNone
 	WayContext Way = layout.WayContext

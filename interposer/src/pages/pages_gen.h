@@ -9,23 +9,23 @@
 #define VG_LIMITS_MAGIC UINT64_C(0x4d494c555047564e)
 // UsageMagic starts a usage page: "NVGPUUSE" read as little-endian.
 #define VG_USAGE_MAGIC UINT64_C(0x455355555047564e)
-// Version is the version of both layouts. A reader refuses any other.
+// Version is the version of both layouts. A reader refuses any other version.
 #define VG_VERSION 1u
 // MaxDevices bounds the GPUs of one container.
 #define VG_MAX_DEVICES 16u
 // MaxSlots bounds the processes of one container that use CUDA at a time.
 #define VG_MAX_SLOTS 1024u
-// PPM is a whole GPU in parts per million: no compute limit.
+// PPM is a whole GPU in parts per million. As a compute limit, PPM means no limit.
 #define VG_PPM 1000000u
 // KindGPU marks a whole GPU's UUID.
 #define VG_KIND_GPU 1u
 // KindMIG marks a MIG device's UUID.
 #define VG_KIND_MIG 2u
-// FlagShare marks a container that may exceed its part of the GPU time by leases on time
-// that others leave idle. The container's MaximumPPM is above its ComputePPM.
+// FlagShare marks a container that may exceed its part of the GPU time by leases on time that
+// other containers do not use. The container's MaximumPPM is above its ComputePPM.
 #define VG_FLAG_SHARE 1u
-// FlagMPS marks a GPU that is shared through the Multi-Process Service. The limit is the
-// part of the GPU that the MPS server lets the container fill; GPU time is not limited.
+// FlagMPS marks a GPU that containers share through the Multi-Process Service. ComputePPM is
+// the part of the GPU that the MPS server lets the container fill; GPU time has no limit.
 #define VG_FLAG_MPS 2u
 // LeasePPMBits is the width of the part of the GPU's time in a lease. The higher bits hold
 // the lease's end, in units of 1 << LeaseUnitBits ns of CLOCK_MONOTONIC.
@@ -71,11 +71,11 @@ struct vg_limits_device {
 	uint64_t context_bytes;
 	// Flags is FlagShare, FlagMPS or 0.
 	uint32_t flags;
-	// Multiprocessors is the GPU's number of multiprocessors, if FlagMPS is set; 0 is unknown.
-	// A client of MPS with a limit sees fewer.
+	// Multiprocessors is the GPU's number of multiprocessors, if FlagMPS is set; 0 is unknown. A
+	// client of MPS with a limit sees fewer multiprocessors.
 	uint32_t multiprocessors;
-	// MaximumPPM is, with FlagShare, the most of the GPU's time that leases may add up to. 0
-	// stands for PPM, as on pages written before the field existed.
+	// MaximumPPM, with FlagShare, is the most of the GPU's time that the container may use with
+	// leases. 0 stands for PPM, since releases without the field write 0.
 	uint32_t maximum_ppm;
 	// Reserved is 0.
 	uint32_t reserved[3];
@@ -91,11 +91,11 @@ _Static_assert(offsetof(struct vg_limits_device, multiprocessors) == 44, "offset
 _Static_assert(offsetof(struct vg_limits_device, maximum_ppm) == 48, "offset of vg_limits_device.maximum_ppm");
 _Static_assert(offsetof(struct vg_limits_device, reserved) == 52, "offset of vg_limits_device.reserved");
 
-// LimitsCopy is one complete set of limits. A page has two copies. A writer fills the inactive
-// copy and activates it by one store of the generation. So a writer that dies before the store
-// leaves the active copy intact.
+// LimitsCopy is one complete set of limits. A page has two copies. A writer fills the inactive copy
+// and activates it by one store of the generation. A writer that dies before the store does not
+// change the active copy.
 struct vg_limits_copy {
-	// Generation is the generation of the page to which this copy belongs.
+	// Generation is the page's generation to which the copy belongs.
 	uint64_t generation;
 	// DeviceCount is the number of valid entries of Devices.
 	uint32_t device_count;
@@ -156,8 +156,8 @@ _Static_assert(offsetof(struct vg_limits_page, tail) == 2672, "offset of vg_limi
 
 // SlotDevice is the usage of one process on one GPU.
 struct vg_slot_device {
-	// Used is the granted bytes: those that the process holds, and those that it is allocating
-	// from the driver now.
+	// Used is the granted bytes, including bytes that the process is allocating from the driver
+	// now.
 	uint64_t used;
 	// Pending is the bytes requested and not yet granted.
 	uint64_t pending;
@@ -167,7 +167,7 @@ struct vg_slot_device {
 	uint64_t context_bytes;
 	// GPUTimeNs is the GPU time used, in ns.
 	uint64_t gpu_time_ns;
-	// WaitNs is the time for which launches were delayed, in ns.
+	// WaitNs is the time for which the interposer delayed launches, in ns.
 	uint64_t wait_ns;
 	// Launches counts the launches on the GPU.
 	uint64_t launches;
@@ -175,9 +175,9 @@ struct vg_slot_device {
 	uint64_t refusals;
 	// LastRefusal is the last refusal: way << RefusalSizeBits | size in bytes.
 	uint64_t last_refusal;
-	// UnmeasuredNs is the time since which the process has had running work of unknown
-	// duration, in ns of CLOCK_MONOTONIC; 0 if it has none. If the process dies, its work is
-	// charged from that time on.
+	// UnmeasuredNs is the time since which the process has had running work of unknown duration, in
+	// ns of CLOCK_MONOTONIC; 0 is no work. If the process dies, the interposer charges the
+	// container from UnmeasuredNs on.
 	uint64_t unmeasured_ns;
 	uint64_t reserved[6];
 };
@@ -218,17 +218,17 @@ _Static_assert(offsetof(struct vg_slot, devices) == 64, "offset of vg_slot.devic
 
 // ContainerDevice is the usage of the whole container on one GPU.
 struct vg_container_device {
-	// Refusals counts the refused allocations of all processes, including dead ones.
+	// Refusals counts the refused allocations of all processes, including dead processes.
 	uint64_t refusals;
-	// LastRefusal is packed as in SlotDevice.
+	// LastRefusal has the format of SlotDevice.LastRefusal.
 	uint64_t last_refusal;
-	// RetiredGPUTimeNs, RetiredWaitNs and RetiredLaunches are the sums over
-	// processes whose slots were reclaimed.
+	// RetiredGPUTimeNs, RetiredWaitNs and RetiredLaunches are the sums over the processes of
+	// reclaimed slots.
 	uint64_t retired_gpu_time_ns;
 	uint64_t retired_wait_ns;
 	uint64_t retired_launches;
-	// BucketNs is the container's balance of GPU time, in ns. BucketNs may be negative; two's
-	// complement.
+	// BucketNs is the container's balance of GPU time, in ns. BucketNs is in two's complement,
+	// since the balance may be negative.
 	uint64_t bucket_ns;
 	// BucketFilledNs is when the bucket was last filled, in ns of
 	// CLOCK_MONOTONIC.
@@ -244,11 +244,11 @@ struct vg_container_device {
 	// Peak is the most memory granted to all processes at the same time. The memory of a
 	// killed process counts until another process needs it or takes its slot.
 	uint64_t peak;
-	// ClippedNs is the earned GPU time that exceeded the bucket's capacity, in ns, minus
-	// refunds to work that was charged later.
+	// ClippedNs is the earned GPU time that exceeded the bucket's capacity, in ns, minus the
+	// refunds to work charged later.
 	uint64_t clipped_ns;
-	// UnmeasuredNs is the time up to which the container was charged for unmeasured work of
-	// dead processes, in ns of CLOCK_MONOTONIC.
+	// UnmeasuredNs is the time up to which the container has paid for unmeasured work of dead
+	// processes, in ns of CLOCK_MONOTONIC.
 	uint64_t unmeasured_ns;
 	uint64_t reserved[2];
 };
@@ -277,10 +277,10 @@ _Static_assert(sizeof(struct vg_way_refusals) == 104, "size of vg_way_refusals")
 _Static_assert(offsetof(struct vg_way_refusals, counts) == 0, "offset of vg_way_refusals.counts");
 
 // Distrust holds the errors that the container's processes detected in their own measurements
-// of one GPU. Interposers older than the field leave it 0.
+// of one GPU. Interposers older than Distrust write 0.
 struct vg_distrust {
-	// Uncharged counts the claims on others' time that lapsed because the others were charged
-	// less. Uncharged wraps around, as Aliased does.
+	// Uncharged counts the claims on other containers' time that lapsed because the other
+	// containers were charged less. Uncharged and Aliased wrap around.
 	uint32_t uncharged;
 	// Aliased counts the measurements whose probes completed only with the end of the measured
 	// work.
@@ -311,18 +311,18 @@ struct vg_usage_header {
 	uint32_t high_water;
 	// DeviceCount is the number of used devices, in the limits page's order.
 	uint32_t device_count;
-	// PhaseOpen is 1 while launches are allowed on all GPUs of the container. PhaseOpen
-	// becomes 0 when one GPU's balance is exhausted, and 1 again when all have a balance.
+	// PhaseOpen is 1 while the container may launch work on all of its GPUs. PhaseOpen becomes 0
+	// when one GPU's balance is exhausted, and 1 again when all GPUs have a balance.
 	uint64_t phase_open;
-	// PhaseReach is the largest number of launches on any of the GPUs in the previous phase.
-	// The other GPUs may have as many.
+	// PhaseReach is the largest number of launches on any of the GPUs in the previous phase. Each
+	// other GPU may reach the same number after the end of the phase.
 	uint64_t phase_reach;
 	// PhaseInStep is 1 if all GPUs had about as many launches in the previous phase.
 	uint64_t phase_in_step;
 	uint64_t reserved[1];
 	struct vg_container_device devices[16];
-	// Refusals counts ContainerDevice.Refusals by way. Interposers older than the field leave
-	// it 0.
+	// Refusals counts ContainerDevice.Refusals by way. Interposers older than the field write
+	// 0.
 	struct vg_way_refusals refusals[16];
 	// Distrust is, per device, how reliable the interposer's probes are.
 	struct vg_distrust distrust[16];

@@ -120,8 +120,8 @@ func (h *header) comment(indent string, doc *ast.CommentGroup) {
 	}
 }
 
-// cField returns the C declaration of a field: a fixed-size integer, a
-// structure of this file, or an array of either.
+// cField returns the C declaration of a field: a fixed-size integer, a structure of package layout,
+// or an array of integers or structures.
 func cField(f *types.Var) (string, error) {
 	typ, dim := f.Type(), ""
 	if array, ok := typ.(*types.Array); ok {

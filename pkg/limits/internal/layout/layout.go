@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package layout declares the memory layout of the container's two pages once, for Go and for
-// C. interposer/src/pages/pages_gen.h is generated from this file (go generate ./pkg/limits),
-// and tests check that both match.
+// Package layout declares the memory layout of the container's two pages once, for Go and for C.
+// "go generate ./pkg/limits" generates interposer/src/pages/pages_gen.h from this file, and tests
+// compare the two files.
 //
 // Every field has a fixed size. Every structure is a multiple of 8 bytes and has no implicit
-// padding. Integers are little-endian. Fields that one side may change while the other reads
-// are accessed with sequentially consistent atomics only.
+// padding. Integers are little-endian. Go and C access fields that another process may change
+// concurrently only with sequentially consistent atomics.
 package layout
 
 const (
@@ -14,23 +14,23 @@ const (
 	LimitsMagic = 0x4d494c555047564e
 	// UsageMagic starts a usage page: "NVGPUUSE" read as little-endian.
 	UsageMagic = 0x455355555047564e
-	// Version is the version of both layouts. A reader refuses any other.
+	// Version is the version of both layouts. A reader refuses any other version.
 	Version = 1
 	// MaxDevices bounds the GPUs of one container.
 	MaxDevices = 16
 	// MaxSlots bounds the processes of one container that use CUDA at a time.
 	MaxSlots = 1024
-	// PPM is a whole GPU in parts per million: no compute limit.
+	// PPM is a whole GPU in parts per million. As a compute limit, PPM means no limit.
 	PPM = 1000000
 	// KindGPU marks a whole GPU's UUID.
 	KindGPU = 1
 	// KindMIG marks a MIG device's UUID.
 	KindMIG = 2
-	// FlagShare marks a container that may exceed its part of the GPU time by leases on time
-	// that others leave idle. The container's MaximumPPM is above its ComputePPM.
+	// FlagShare marks a container that may exceed its part of the GPU time by leases on time that
+	// other containers do not use. The container's MaximumPPM is above its ComputePPM.
 	FlagShare = 1
-	// FlagMPS marks a GPU that is shared through the Multi-Process Service. The limit is the
-	// part of the GPU that the MPS server lets the container fill; GPU time is not limited.
+	// FlagMPS marks a GPU that containers share through the Multi-Process Service. ComputePPM is
+	// the part of the GPU that the MPS server lets the container fill; GPU time has no limit.
 	FlagMPS = 2
 	// LeasePPMBits is the width of the part of the GPU's time in a lease. The higher bits hold
 	// the lease's end, in units of 1 << LeaseUnitBits ns of CLOCK_MONOTONIC.
@@ -48,7 +48,7 @@ const (
 	UnknownContextBytes = 768 << 20
 )
 
-// The ways of allocating device memory, as recorded for a refusal.
+// These constants are the ways of allocating device memory. A refusal records the way.
 const (
 	WayNone    = 0
 	WayContext = 1
@@ -81,21 +81,21 @@ type LimitsDevice struct {
 	ContextBytes uint64
 	// Flags is FlagShare, FlagMPS or 0.
 	Flags uint32
-	// Multiprocessors is the GPU's number of multiprocessors, if FlagMPS is set; 0 is unknown.
-	// A client of MPS with a limit sees fewer.
+	// Multiprocessors is the GPU's number of multiprocessors, if FlagMPS is set; 0 is unknown. A
+	// client of MPS with a limit sees fewer multiprocessors.
 	Multiprocessors uint32
-	// MaximumPPM is, with FlagShare, the most of the GPU's time that leases may add up to. 0
-	// stands for PPM, as on pages written before the field existed.
+	// MaximumPPM, with FlagShare, is the most of the GPU's time that the container may use with
+	// leases. 0 stands for PPM, since releases without the field write 0.
 	MaximumPPM uint32
 	// Reserved is 0.
 	Reserved [3]uint32
 }
 
-// LimitsCopy is one complete set of limits. A page has two copies. A writer fills the inactive
-// copy and activates it by one store of the generation. So a writer that dies before the store
-// leaves the active copy intact.
+// LimitsCopy is one complete set of limits. A page has two copies. A writer fills the inactive copy
+// and activates it by one store of the generation. A writer that dies before the store does not
+// change the active copy.
 type LimitsCopy struct {
-	// Generation is the generation of the page to which this copy belongs.
+	// Generation is the page's generation to which the copy belongs.
 	Generation uint64
 	// DeviceCount is the number of valid entries of Devices.
 	DeviceCount uint32
@@ -138,8 +138,8 @@ type LimitsPage struct {
 
 // SlotDevice is the usage of one process on one GPU.
 type SlotDevice struct {
-	// Used is the granted bytes: those that the process holds, and those that it is allocating
-	// from the driver now.
+	// Used is the granted bytes, including bytes that the process is allocating from the driver
+	// now.
 	Used uint64
 	// Pending is the bytes requested and not yet granted.
 	Pending uint64
@@ -149,7 +149,7 @@ type SlotDevice struct {
 	ContextBytes uint64
 	// GPUTimeNs is the GPU time used, in ns.
 	GPUTimeNs uint64
-	// WaitNs is the time for which launches were delayed, in ns.
+	// WaitNs is the time for which the interposer delayed launches, in ns.
 	WaitNs uint64
 	// Launches counts the launches on the GPU.
 	Launches uint64
@@ -157,9 +157,9 @@ type SlotDevice struct {
 	Refusals uint64
 	// LastRefusal is the last refusal: way << RefusalSizeBits | size in bytes.
 	LastRefusal uint64
-	// UnmeasuredNs is the time since which the process has had running work of unknown
-	// duration, in ns of CLOCK_MONOTONIC; 0 if it has none. If the process dies, its work is
-	// charged from that time on.
+	// UnmeasuredNs is the time since which the process has had running work of unknown duration, in
+	// ns of CLOCK_MONOTONIC; 0 is no work. If the process dies, the interposer charges the
+	// container from UnmeasuredNs on.
 	UnmeasuredNs uint64
 	Reserved     [6]uint64
 }
@@ -181,17 +181,17 @@ type Slot struct {
 
 // ContainerDevice is the usage of the whole container on one GPU.
 type ContainerDevice struct {
-	// Refusals counts the refused allocations of all processes, including dead ones.
+	// Refusals counts the refused allocations of all processes, including dead processes.
 	Refusals uint64
-	// LastRefusal is packed as in SlotDevice.
+	// LastRefusal has the format of SlotDevice.LastRefusal.
 	LastRefusal uint64
-	// RetiredGPUTimeNs, RetiredWaitNs and RetiredLaunches are the sums over
-	// processes whose slots were reclaimed.
+	// RetiredGPUTimeNs, RetiredWaitNs and RetiredLaunches are the sums over the processes of
+	// reclaimed slots.
 	RetiredGPUTimeNs uint64
 	RetiredWaitNs    uint64
 	RetiredLaunches  uint64
-	// BucketNs is the container's balance of GPU time, in ns. BucketNs may be negative; two's
-	// complement.
+	// BucketNs is the container's balance of GPU time, in ns. BucketNs is in two's complement,
+	// since the balance may be negative.
 	BucketNs uint64
 	// BucketFilledNs is when the bucket was last filled, in ns of
 	// CLOCK_MONOTONIC.
@@ -207,11 +207,11 @@ type ContainerDevice struct {
 	// Peak is the most memory granted to all processes at the same time. The memory of a
 	// killed process counts until another process needs it or takes its slot.
 	Peak uint64
-	// ClippedNs is the earned GPU time that exceeded the bucket's capacity, in ns, minus
-	// refunds to work that was charged later.
+	// ClippedNs is the earned GPU time that exceeded the bucket's capacity, in ns, minus the
+	// refunds to work charged later.
 	ClippedNs uint64
-	// UnmeasuredNs is the time up to which the container was charged for unmeasured work of
-	// dead processes, in ns of CLOCK_MONOTONIC.
+	// UnmeasuredNs is the time up to which the container has paid for unmeasured work of dead
+	// processes, in ns of CLOCK_MONOTONIC.
 	UnmeasuredNs uint64
 	Reserved     [2]uint64
 }
@@ -222,10 +222,10 @@ type WayRefusals struct {
 }
 
 // Distrust holds the errors that the container's processes detected in their own measurements
-// of one GPU. Interposers older than the field leave it 0.
+// of one GPU. Interposers older than Distrust write 0.
 type Distrust struct {
-	// Uncharged counts the claims on others' time that lapsed because the others were charged
-	// less. Uncharged wraps around, as Aliased does.
+	// Uncharged counts the claims on other containers' time that lapsed because the other
+	// containers were charged less. Uncharged and Aliased wrap around.
 	Uncharged uint32
 	// Aliased counts the measurements whose probes completed only with the end of the measured
 	// work.
@@ -251,18 +251,18 @@ type UsageHeader struct {
 	HighWater uint32
 	// DeviceCount is the number of used devices, in the limits page's order.
 	DeviceCount uint32
-	// PhaseOpen is 1 while launches are allowed on all GPUs of the container. PhaseOpen
-	// becomes 0 when one GPU's balance is exhausted, and 1 again when all have a balance.
+	// PhaseOpen is 1 while the container may launch work on all of its GPUs. PhaseOpen becomes 0
+	// when one GPU's balance is exhausted, and 1 again when all GPUs have a balance.
 	PhaseOpen uint64
-	// PhaseReach is the largest number of launches on any of the GPUs in the previous phase.
-	// The other GPUs may have as many.
+	// PhaseReach is the largest number of launches on any of the GPUs in the previous phase. Each
+	// other GPU may reach the same number after the end of the phase.
 	PhaseReach uint64
 	// PhaseInStep is 1 if all GPUs had about as many launches in the previous phase.
 	PhaseInStep uint64
 	Reserved    [1]uint64
 	Devices     [MaxDevices]ContainerDevice
-	// Refusals counts ContainerDevice.Refusals by way. Interposers older than the field leave
-	// it 0.
+	// Refusals counts ContainerDevice.Refusals by way. Interposers older than the field write
+	// 0.
 	Refusals [MaxDevices]WayRefusals
 	// Distrust is, per device, how reliable the interposer's probes are.
 	Distrust [MaxDevices]Distrust
