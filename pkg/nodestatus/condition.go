@@ -14,11 +14,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// ConditionReady is the Node condition that reports whether the agent and all GPUs
-// work. ConditionReady is for people and alerts: the scheduler ignores it.
+// ConditionReady is the Node condition that reports whether the agent and all GPUs work.
+// ConditionReady is for people and alerts: the scheduler ignores the condition.
 const ConditionReady corev1.NodeConditionType = "VGPUReady"
 
-// These are the reasons of the condition.
+// These constants are the reasons of the condition.
 const (
 	ReasonGPUsHealthy         = "GPUsHealthy"
 	ReasonGPUUnhealthy        = "GPUUnhealthy"         // some GPUs get no new containers
@@ -28,10 +28,9 @@ const (
 	ReasonAgentAway           = "AgentAway"            // the agent's heartbeat is stale
 )
 
-// condition returns the condition of the agent and its GPUs, without times.
-// condition returns nil, for no change, if the Node never had a GPU, before the
-// agent's first report, and while all is well but the agent does not know the
-// node's pods yet.
+// condition returns the condition of the agent and its GPUs, without times. condition returns nil,
+// for no change, before the agent's first report and if the Node never had a GPU. condition also
+// returns nil if it finds no problem, but the agent does not know the node's pods yet.
 func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now time.Time) *corev1.NodeCondition {
 	say := func(status corev1.ConditionStatus, reason, message string) *corev1.NodeCondition {
 		return &corev1.NodeCondition{Type: ConditionReady, Status: status, Reason: reason, Message: message}
@@ -58,7 +57,7 @@ func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now t
 			fmt.Sprintf("%d of %d GPUs take no new containers: %s", len(bad), len(o.Report.GPUs), strings.Join(bad, "; ")))
 	}
 	if o.Report.Sums == nil {
-		return nil // the Node still offers what it offered before, which may be nothing
+		return nil // the Node still offers its previous resources, if any
 	}
 	return say(corev1.ConditionTrue, ReasonGPUsHealthy, fmt.Sprintf("GPUs that take containers: %d", len(o.Report.GPUs)))
 }
@@ -81,9 +80,8 @@ func currentCondition(node *corev1.Node) *corev1.NodeCondition {
 	return &node.Status.Conditions[k]
 }
 
-// changed returns the condition to write, with its times, or nil if the Node has
-// it already. The condition has no periodic heartbeat, since each would be a
-// write.
+// changed returns the condition to write, with its times, or nil if the Node already has the
+// condition. The condition has no periodic heartbeat, since each heartbeat would be a write.
 func changed(node *corev1.Node, want *corev1.NodeCondition, now time.Time) *corev1.NodeCondition {
 	have := currentCondition(node)
 	switch {

@@ -86,8 +86,8 @@ func TestConditionIsWrittenWhenItChanges(t *testing.T) {
 	}
 }
 
-// The Node's condition follows the report with one write per change. The
-// conditions of others stay unchanged.
+// TestPatcherKeepsTheCondition checks that the patcher writes the Node's condition once per change
+// of the report, and does not change conditions of other programs.
 func TestPatcherKeepsTheCondition(t *testing.T) {
 	r := startRig(t, nativeOnly(), time.Minute)
 	r.api.create()

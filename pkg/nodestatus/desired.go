@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodestatus is the patcher. The patcher advertises the node's GPU
-// capacity on its Node object as extended resources. When other writers change the
-// capacity, the patcher restores it. Pure functions decide what to advertise
-// (Desired) and what to write (Plan). The loop around these functions (Patcher)
-// reads node.json and calls the API server. The package does not depend on how
-// GPUs are found.
+// Package nodestatus is the patcher, which advertises a node's GPU capacity on the Node object as
+// extended resources. When other writers change the capacity, the patcher restores it. Pure
+// functions decide what to advertise (Desired) and what to write (Plan). The loop around these
+// functions (Patcher) reads node.json and calls the API server. The package does not depend on the
+// way in which the agent finds GPUs.
 package nodestatus
 
 import (
@@ -26,25 +25,25 @@ import (
 
 // Observation is the patcher's view of the agent.
 type Observation struct {
-	// Report is the last readable report; nil before the first.
+	// Report is the last readable report; nil before the first report.
 	Report *nodereport.Report
-	// Alive is when the agent was last known to be alive, by this process's clock:
-	// the wall clock may jump while both run.
+	// Alive is when the agent was last known to be alive, by the monotonic clock: the wall clock
+	// may jump.
 	Alive time.Time
-	// Newer reports whether the report has the format of a newer release, and only its heartbeat
-	// is known.
+	// Newer reports whether the report has the format of a newer release. The patcher then knows
+	// only the report's heartbeat.
 	Newer bool
 }
 
 // Age returns the time since the agent was last known to be alive.
 func (o Observation) Age(now time.Time) time.Duration { return now.Sub(o.Alive) }
 
-// Resources maps resource names to units. An absent name is not advertised; 0 is
-// never a value.
+// Resources maps resource names to units. The patcher does not advertise an absent name; 0 is never
+// a value.
 type Resources map[string]int64
 
-// Desired returns the resources that a Node with the given labels must advertise.
-// The second result is the reason for an empty result, for the log, otherwise "".
+// Desired returns the resources that a Node with the given labels must advertise. The second result
+// is the reason for empty resources, for the log, or "".
 func Desired(o Observation, cfg config.Config, labels map[string]string, staleAfter time.Duration, now time.Time) (Resources, string) {
 	switch {
 	case o.Report == nil:
@@ -71,9 +70,8 @@ func Desired(o Observation, cfg config.Config, labels map[string]string, staleAf
 	return desired, ""
 }
 
-// undecided reports whether the agent is alive, but either does not know the
-// node's pods yet or has a newer release. Then the advertised resources must stay
-// unchanged.
+// undecided reports whether the agent is alive, but either does not know the node's pods yet or has
+// a newer release. The patcher must not change the resources while undecided is true.
 func undecided(o Observation, staleAfter time.Duration, now time.Time) bool {
 	return notUnderstood(o, staleAfter, now) ||
 		o.Report != nil && o.Age(now) <= staleAfter && o.Report.PluginRegistered && o.Report.Sums == nil
@@ -84,11 +82,10 @@ func notUnderstood(o Observation, staleAfter time.Duration, now time.Time) bool 
 	return o.Newer && o.Age(now) <= staleAfter
 }
 
-// capacity returns the sum of the usage of a dialect's own pods and the remaining
-// capacity in its units. The scheduler subtracts the usage, and thus finds the capacity that pods
-// of all dialects leave. The sum is never less than the usage: a restarting kubelet admits the pods
-// again, and fails pods that do not fit. The sum exceeds the GPUs' capacity only if the usage
-// exceeds it.
+// capacity returns the sum of the usage of a dialect's own pods and the remaining capacity in its
+// units. The scheduler subtracts the usage, and gets the capacity that pods of all dialects leave.
+// The sum is never less than the usage: a restarting kubelet admits the pods again, and fails pods
+// that do not fit. The sum exceeds the GPUs' capacity only if the usage exceeds the capacity.
 func capacity(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) Resources {
 	desired := Resources{}
 	for name, whole := range request.Capacity(asHealthy(gpus), cfg) {
@@ -101,10 +98,10 @@ func capacity(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) Resources
 	return desired
 }
 
-// unused returns the capacity of the healthy GPUs less the usage of each dialect's own pods.
-// nri-vgpu-scheduler knows the use of each GPU, so the use by other dialects lowers nothing, and no
-// pod of another dialect raises anything when it ends. Otherwise kubelet would refuse pods until it
-// reads the raised sums.
+// unused returns the capacity of the healthy GPUs less the usage of each dialect's own pods. Usage
+// by other dialects does not change the result, since nri-vgpu-scheduler knows the usage of each
+// GPU. Therefore the end of a pod does not raise the sums of other dialects. After a raise, kubelet
+// would refuse pods until it has read the new sums.
 func unused(gpus []gpu.GPU, used map[string]int64, cfg config.Config) map[string]int64 {
 	free := request.Capacity(gpus, cfg)
 	for name := range free {
@@ -129,9 +126,9 @@ func asHealthy(gpus []gpu.GPU) []gpu.GPU {
 	return all
 }
 
-// If a node advertises any of Volcano's three resources, keepVolcano sets the
-// other two to at least one unit. Volcano's scheduler treats a node that lacks one
-// of these resources as a node without GPUs.
+// keepVolcano sets each of Volcano's three resources to at least one unit if the node advertises
+// any of the three. Volcano's scheduler treats a node that lacks one of the resources as a node
+// without GPUs.
 func keepVolcano(desired Resources, v config.Volcano) {
 	names := []string{v.Number, v.Memory, v.Cores}
 	if !v.Enabled || !slices.ContainsFunc(names, func(name string) bool { return desired[name] > 0 }) {
@@ -142,8 +139,8 @@ func keepVolcano(desired Resources, v config.Volcano) {
 	}
 }
 
-// planGPUs adds the necessary change of the annotation that lists the GPUs for
-// nri-vgpu-scheduler; nil removes the annotation. The GPUs change in the same write as the resources.
+// planGPUs adds the necessary change of the annotation that lists the GPUs for nri-vgpu-scheduler;
+// nil removes the annotation. The patcher writes the annotation together with the resources.
 func planGPUs(node *corev1.Node, o Observation, desired Resources, cfg config.Config, changes map[string]*string) {
 	have, has := node.Annotations[assign.GPUsAnnotation]
 	switch {

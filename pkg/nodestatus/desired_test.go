@@ -14,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// nativeOnly enables only the native dialect, so that expectations stay short.
+// nativeOnly returns a configuration with only the native dialect, so that expectations stay short.
 func nativeOnly() config.Config {
 	cfg := config.Default()
 	cfg.Dialects.Alnair.Enabled = false
@@ -28,8 +28,7 @@ func testGPU(uuid string, healthy bool) gpu.GPU {
 	return gpu.GPU{UUID: uuid, Name: "NVIDIA H200", MemoryBytes: 16 << 30, Healthy: healthy}
 }
 
-// healthySums returns sums with no usage and with all capacity of the healthy
-// GPUs free.
+// healthySums returns sums without usage: all capacity of the healthy GPUs is free.
 func healthySums(gpus []gpu.GPU, cfg config.Config) *nodereport.Sums {
 	return &nodereport.Sums{Free: request.Capacity(gpus, cfg)}
 }
@@ -52,7 +51,7 @@ func TestDesired(t *testing.T) {
 		report  *nodereport.Report
 		age     time.Duration
 		want    Resources
-		without bool // a reason is returned
+		without bool // Desired returns a reason
 	}{
 		{name: "no report", without: true},
 		{name: "healthy GPUs count, others do not", report: report(nil), want: one},

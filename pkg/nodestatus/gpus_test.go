@@ -23,8 +23,8 @@ func byPlugin(cfg config.Config) config.Config {
 	return cfg
 }
 
-// TestDesiredByPlugin checks that a Node for nri-vgpu-scheduler advertises the capacity of the healthy
-// GPUs, whatever is in use, and at least what its pods request.
+// TestDesiredByPlugin checks that a Node for nri-vgpu-scheduler advertises the capacity of the
+// healthy GPUs, whatever the usage is. The Node must advertise at least the requests of its pods.
 func TestDesiredByPlugin(t *testing.T) {
 	const (
 		cores  = "nri-vgpu.io/vgpu-cores"
@@ -70,8 +70,8 @@ func TestDesiredByPlugin(t *testing.T) {
 	}
 }
 
-// TestSlotsAreForLabelledNodesByPlugin checks that a Node without the label offers no new slots, but
-// keeps those of its pods.
+// TestSlotsAreForLabelledNodesByPlugin checks that a Node without the label offers no new slots,
+// but keeps the slots of its pods.
 func TestSlotsAreForLabelledNodesByPlugin(t *testing.T) {
 	const slots = "k8s.amazonaws.com/vgpu"
 	label := map[string]string{"k8s.amazonaws.com/accelerator": "vgpu"}
@@ -104,7 +104,8 @@ func (a *nodeAPI) annotation(key string) (string, bool) {
 	return text, ok
 }
 
-// awaitGPUs fails unless the Node lists exactly these GPUs in time; nil: the annotation is absent.
+// awaitGPUs fails unless the Node lists exactly these GPUs in time. For nil, the annotation must be
+// absent.
 func (r *rig) awaitGPUs(want []gpu.GPU, limit time.Duration) {
 	r.t.Helper()
 	if err := eventually.Wait(limit, "the Node lists its GPUs", func() bool {
@@ -142,7 +143,7 @@ func TestPatcherListsTheGPUs(t *testing.T) {
 	if n := r.api.patchCount() - before; n != 1 {
 		t.Errorf("a change of health took %d patches, want 1", n)
 	}
-	// The GPUs change although the pods hold all resources, which thus stay.
+	// The list of GPUs changes although the resources do not change: the pods hold all resources.
 	full := func(gpus []gpu.GPU) {
 		r.write(nodereport.Report{Heartbeat: time.Now(), PluginRegistered: true, GPUs: gpus, Sums: &nodereport.Sums{Used: worth(cfg, both...)}})
 	}
@@ -151,7 +152,7 @@ func TestPatcherListsTheGPUs(t *testing.T) {
 	full(ill)
 	r.awaitGPUs(ill, polled)
 	r.await(worth(cfg, both...), 0)
-	// The patcher counts a write after the API server has answered it.
+	// The patcher counts a write after the API server's answer.
 	eventually.Holds(t, promptly, "the write of the GPUs alone is counted", func() bool {
 		_, metrics := get(t, r.patcher, "/metrics")
 		return strings.Contains(metrics, `nri_vgpu_patcher_patches_total{reason="annotations"} 1`)
@@ -169,8 +170,8 @@ func TestPatcherListsTheGPUs(t *testing.T) {
 	r.awaitGPUs(both, polled)
 }
 
-// TestPatcherKeepsTheGPUsWhileThePodsAreUnknown checks that a starting agent, which may not have
-// reached the driver yet, changes nothing that schedulers read.
+// TestPatcherKeepsTheGPUsWhileThePodsAreUnknown checks that the report of a starting agent changes
+// neither the resources nor the list of GPUs. The agent may not have reached the driver yet.
 func TestPatcherKeepsTheGPUsWhileThePodsAreUnknown(t *testing.T) {
 	t.Parallel()
 	cfg := byPlugin(nativeOnly())
@@ -219,13 +220,13 @@ func TestPatcherSlowsDownInAFightForTheGPUs(t *testing.T) {
 	if n := r.api.patchCount() - before; n > 1 {
 		t.Errorf("%d patches within a second of the fight, want at most 1", n)
 	}
-	// A change of the resources waits for no fight.
+	// The patcher writes a change of the resources at once during the fight.
 	r.report(func(report *nodereport.Report) { report.GPUs[0].Healthy = false })
 	r.await(Resources{}, polled)
 	r.awaitGPUs(nil, 0)
 }
 
-// TestRemoveTakesTheGPUsAway checks that the annotation is removed whatever the mode is by now.
+// TestRemoveTakesTheGPUsAway checks that Remove removes the annotation in each mode of scheduling.
 func TestRemoveTakesTheGPUsAway(t *testing.T) {
 	for _, mode := range []string{config.ScheduleBySums, config.ScheduleByPlugin} {
 		api := newNodeAPI(t)

@@ -26,7 +26,7 @@ func (p *Patcher) Probes() http.Handler {
 // Metrics returns the registry that /metrics serves.
 func (p *Patcher) Metrics() *prometheus.Registry { return p.metrics.registry }
 
-// alive returns the problem of the loop, "" if it runs.
+// alive returns the problem of the loop, or "" if the loop runs.
 func (p *Patcher) alive(now time.Time) string {
 	if turn := p.snapshot().turn; !turn.IsZero() && now.Sub(turn) > stuckAfter {
 		return fmt.Sprintf("the loop has not turned for %s", now.Sub(turn).Round(time.Second))

@@ -14,8 +14,8 @@ import (
 
 const namespace = "nri_vgpu_patcher"
 
-// metrics are the patcher's metrics. Gauges are computed at each scrape from
-// the loop's last state.
+// metrics are the patcher's metrics. metrics computes the gauges at each scrape from the loop's
+// last state.
 type metrics struct {
 	registry   *prometheus.Registry
 	reconciles *prometheus.CounterVec
@@ -72,13 +72,13 @@ func newMetrics(node string, snapshot func() state) *metrics {
 	return m
 }
 
-// These are the results of an iteration of the loop, as the metric's label.
+// These constants are the results of an iteration of the loop, as the metric's label.
 const (
 	resultUnchanged = "unchanged"
 	resultWritten   = "written"
-	resultDeferred  = "deferred" // a write is due, and must wait
+	resultDeferred  = "deferred" // a due write must wait
 	resultFailed    = "failed"
-	resultUnknown   = "unknown" // there is no Node to compare with
+	resultUnknown   = "unknown" // the Node is unknown
 )
 
 // Describe implements prometheus.Collector.

@@ -11,10 +11,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
-// mirror holds the newest known state of the patcher's Node, from the watch or
-// from the API server's answers to patches. Without the answers, every patch
-// would be sent again until the watch catches up. mirror is the store of a
-// client-go reflector.
+// mirror holds the newest known state of the patcher's Node, from the watch or from the API
+// server's answers to patches. Without the answers, the patcher would send every patch again until
+// the watch catches up. mirror is the store of a client-go reflector.
 type mirror struct {
 	changed loop.Wakeup // has one element if the state changed
 
@@ -25,8 +24,8 @@ type mirror struct {
 
 func newMirror() *mirror { return &mirror{changed: loop.NewWakeup()} }
 
-// get returns the Node, nil if there is none, and whether the API server has
-// answered at all. The Node must not be modified.
+// get returns the Node, or nil if no Node exists, and reports whether the API server has answered
+// at all. A caller must not modify the Node.
 func (m *mirror) get() (*corev1.Node, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -42,14 +41,14 @@ func (m *mirror) observe(node *corev1.Node) {
 	}
 }
 
-// set stores a state of the Node. m.mu is held.
+// set stores a state of the Node. The caller holds m.mu.
 func (m *mirror) set(node *corev1.Node) {
 	m.node = node
 	m.changed.Signal()
 }
 
-// older compares resource versions, which are ordered across all Nodes. A
-// version that cannot be compared counts as newer.
+// older reports whether a has an older resource version than b. Resource versions are ordered
+// across all Nodes. If the versions are not comparable, older returns false.
 func older(a, b *corev1.Node) bool {
 	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return err == nil && order < 0
@@ -66,8 +65,8 @@ func (m *mirror) Update(obj any) error {
 	return nil
 }
 
-// Delete implements cache.ReflectorStore. Delete ignores the deletion of a Node
-// whose successor is known already.
+// Delete implements cache.ReflectorStore. Delete ignores the deletion of a Node if the mirror
+// already knows the Node's successor.
 func (m *mirror) Delete(obj any) error {
 	node, ok := obj.(*corev1.Node)
 	if !ok {
@@ -81,8 +80,8 @@ func (m *mirror) Delete(obj any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore. Replace accepts a list even if it is
-// older: an API server restored from a backup starts with older versions.
+// Replace implements cache.ReflectorStore. Replace also accepts an older list: an API server
+// restored from a backup starts with older versions.
 func (m *mirror) Replace(list []any, _ string) error {
 	var node *corev1.Node
 	for _, obj := range list {

@@ -17,7 +17,7 @@ func TestMirrorKeepsTheNewest(t *testing.T) {
 	tests := []struct {
 		name string
 		do   func(m *mirror) error
-		want string // resource version held; "" is no Node
+		want string // the mirror's resource version; "" is no Node
 	}{
 		{"nothing yet", func(*mirror) error { return nil }, ""},
 		{"listed", func(m *mirror) error { return m.Replace([]any{atVersion("5")}, "5") }, "5"},

@@ -17,9 +17,8 @@ import (
 // reads from the annotation which keys to remove.
 const AdvertisedAnnotation = "nri-vgpu.io/advertised"
 
-// enabledNames returns the resources that the configuration claims.
-// enabledNames omits the names of a disabled dialect: they may belong to that
-// system's own device plugin on the same node.
+// enabledNames returns the resources that the configuration claims. enabledNames omits the names of
+// a disabled dialect: the names may belong to another device plugin on the same node.
 func enabledNames(d config.Dialects) sets.Set[string] {
 	names := sets.New[string]()
 	if d.Native.Enabled {
@@ -42,9 +41,9 @@ func enabledNames(d config.Dialects) sets.Set[string] {
 	return names.Delete("")
 }
 
-// parseAdvertised parses the annotation. Everyone who may annotate Nodes can
-// write the annotation, so names that cannot be extended resources are dropped:
-// the patcher must never remove cpu or hugepages.
+// parseAdvertised returns the names in the annotation that are valid extended resources. Everyone
+// who may annotate Nodes can write the annotation, and the patcher must never remove cpu or
+// hugepages.
 func parseAdvertised(annotation string) sets.Set[string] {
 	names := sets.New[string]()
 	for name := range strings.SplitSeq(annotation, ",") {
@@ -64,8 +63,8 @@ func formatAdvertised(desired Resources) string {
 	return strings.Join(names, ",")
 }
 
-// isExtendedResource applies Kubernetes' rule: the name has a domain that is
-// not Kubernetes' own.
+// isExtendedResource reports whether a name is an extended resource. By Kubernetes' rule, the name
+// must have a domain other than Kubernetes' domains.
 func isExtendedResource(name string) bool {
 	domain, rest, ok := strings.Cut(name, "/")
 	if !ok || domain == "" || rest == "" {

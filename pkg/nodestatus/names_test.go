@@ -4,7 +4,8 @@ package nodestatus
 
 import "testing"
 
-// A writer of the annotation can have only extended resources removed.
+// TestAdvertisedNamesAreOfExtendedResources checks that the patcher takes only extended resources
+// from the annotation.
 func TestAdvertisedNamesAreOfExtendedResources(t *testing.T) {
 	for name, want := range map[string]bool{
 		"nri-vgpu.io/vgpu-memory": true, "a/b": true, "kubernetes.io.example/b": true,

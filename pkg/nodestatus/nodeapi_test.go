@@ -22,8 +22,8 @@ import (
 )
 
 // nodeAPI serves list, watch and status patches of one Node over HTTP, and counts the patches.
-// nodeAPI can also fail and count on request, which a real API server cannot. The suite in
-// test/e2e runs the patcher with a real API server.
+// nodeAPI can also fail on request, unlike a real API server. The suite in test/e2e runs the
+// patcher with a real API server.
 type nodeAPI struct {
 	t    *testing.T
 	name string
@@ -34,7 +34,7 @@ type nodeAPI struct {
 	version  int
 	watchers map[chan metav1.WatchEvent]struct{}
 	patches  int
-	failWith int // HTTP status of the next patches, 0 to serve them
+	failWith int // HTTP status of the next patches; 0 serves the patches
 }
 
 func newNodeAPI(t *testing.T) *nodeAPI {
@@ -91,7 +91,7 @@ func (a *nodeAPI) list(w http.ResponseWriter) {
 func (a *nodeAPI) watch(w http.ResponseWriter, r *http.Request) {
 	events := make(chan metav1.WatchEvent, 1000)
 	a.mu.Lock()
-	// The Node may have been stored between the list and the watch.
+	// A test may have stored the Node between the list and the watch.
 	if a.node != nil && r.URL.Query().Get("resourceVersion") != strconv.Itoa(a.version) {
 		events <- a.event(watch.Added, a.node)
 	}
@@ -165,7 +165,7 @@ func (a *nodeAPI) patchTaints(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// apply applies a merge patch. a.mu is held.
+// apply applies a merge patch. The caller holds a.mu.
 func (a *nodeAPI) apply(mergePatch []byte) {
 	a.store(watch.Modified, a.merge(a.node, mergePatch))
 }
@@ -186,7 +186,7 @@ func (a *nodeAPI) merge(node *corev1.Node, mergePatch []byte) *corev1.Node {
 	return merged
 }
 
-// store stores and publishes a state of the Node. a.mu is held.
+// store stores and publishes a state of the Node. The caller holds a.mu.
 func (a *nodeAPI) store(kind watch.EventType, node *corev1.Node) {
 	a.version++
 	node.ResourceVersion = strconv.Itoa(a.version)
@@ -213,7 +213,7 @@ func (a *nodeAPI) event(kind watch.EventType, node *corev1.Node) metav1.WatchEve
 // create registers the node as kubelet does.
 func (a *nodeAPI) create() { a.createWith("{}") }
 
-// createWith registers the node with the earlier patches of others.
+// createWith registers the node with earlier patches of other programs.
 func (a *nodeAPI) createWith(mergePatch string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -241,7 +241,7 @@ func (a *nodeAPI) interfere(mergePatch string) {
 	a.apply([]byte(mergePatch))
 }
 
-// breakWith makes patches fail with an HTTP status; 0 ends that.
+// breakWith makes patches fail with an HTTP status; 0 makes patches succeed.
 func (a *nodeAPI) breakWith(status int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -254,8 +254,8 @@ func (a *nodeAPI) patchCount() int {
 	return a.patches
 }
 
-// extended returns the Node's extended resources. extended returns nil if capacity and
-// allocatable differ, or if there is no Node.
+// extended returns the Node's extended resources. extended returns nil if capacity and allocatable
+// differ, or if no Node exists.
 func (a *nodeAPI) extended() Resources {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,10 +10,9 @@ import (
 )
 
 const (
-	// restoreBurst is the number of changes by other programs that are reverted immediately; later
-	// changes are reverted one per restoreInterval. kubelet and operators stay far below the limit.
-	// Only a program that keeps writing the patcher's keys reaches the limit; the patcher must not
-	// revert its writes at full speed.
+	// restoreBurst is the number of changes by other programs that the patcher reverts immediately.
+	// The patcher reverts later changes one per restoreInterval. Only a program that keeps writing
+	// the patcher's keys reaches the limit; kubelet and operators stay far below the limit.
 	restoreBurst    = 20
 	restoreInterval = 6 * time.Second
 
@@ -21,7 +20,7 @@ const (
 	retryCap   = 10 * time.Second
 )
 
-// pace decides when the next write may be sent.
+// pace decides when the patcher may send the next write.
 type pace struct {
 	restores  *rate.Limiter
 	failures  int

@@ -31,9 +31,9 @@ import (
 const FieldManager = "extended-resource-patcher"
 
 const (
-	// pollInterval bounds the delay until a missing report is noticed, and
-	// reportInterval the delay until a new one is: until the Node is updated, the
-	// scheduler binds pods by what the Node offered before.
+	// pollInterval bounds the delay until the patcher notices a missing report. reportInterval
+	// bounds the delay until the patcher reads a new report: meanwhile, the scheduler binds pods by
+	// the Node's old resources.
 	pollInterval   = time.Second
 	reportInterval = 50 * time.Millisecond
 	patchTimeout   = 5 * time.Second
@@ -48,8 +48,8 @@ type Options struct {
 	NodeName   string
 	Config     config.Config
 	ReportPath string
-	// StaleAfter is the age of the agent's heartbeat at which the resources are
-	// withdrawn.
+	// StaleAfter is the age of the agent's heartbeat after which the patcher withdraws the
+	// resources.
 	StaleAfter time.Duration
 	Log        *slog.Logger
 }
@@ -63,7 +63,7 @@ type Patcher struct {
 	pace    *pace
 	metrics *metrics
 
-	applied *Resources    // the last write of this process; nil before
+	applied *Resources    // the last write of this process; nil before the first write
 	listed  string        // the list of GPUs of the last write that changed it; "" is none
 	said    loop.Failures // by topic
 	volcano registration
@@ -80,7 +80,7 @@ type state struct {
 	observed   Observation
 	desired    Resources
 	advertised Resources
-	problem    string // why the Node is not as desired; "" if it is
+	problem    string // why the Node is not as desired; "" if the Node is as desired
 }
 
 // New validates the options and returns a Patcher.
@@ -110,8 +110,8 @@ func New(opts Options) (*Patcher, error) {
 	return p, nil
 }
 
-// Run reconciles the Node until ctx ends. Run leaves the Node unchanged on
-// return: a patcher that is being replaced must not withdraw the resources.
+// Run reconciles the Node until ctx ends. Run does not change the Node when ctx ends: a patcher
+// that another patcher replaces must not withdraw the resources.
 func (p *Patcher) Run(ctx context.Context) {
 	go p.reflector().RunWithContext(ctx)
 	poll, look := time.NewTicker(pollInterval), time.NewTicker(reportInterval)
@@ -128,7 +128,8 @@ func (p *Patcher) Run(ctx context.Context) {
 	}
 }
 
-// wait waits until there may be something to do. wait returns false if ctx ends first.
+// wait waits until the Node or the report has changed, or until poll or retry fires. wait returns
+// false if ctx ends first.
 func (p *Patcher) wait(ctx context.Context, poll, look, retry <-chan time.Time) bool {
 	for {
 		select {
@@ -163,8 +164,8 @@ func (p *Patcher) reflector() *cache.Reflector {
 		})
 }
 
-// sync compares once, and writes if necessary. sync returns how long to wait if
-// a write is due but may not be sent yet.
+// sync compares the Node with the report once, and writes if necessary. sync returns how long a due
+// write must wait, or 0.
 func (p *Patcher) sync(ctx context.Context) time.Duration {
 	now := time.Now()
 	observed, err := p.reports.observe(now)
@@ -272,11 +273,11 @@ func (p *Patcher) write(ctx context.Context, patch Patch) (*corev1.Node, error) 
 	return node, nil
 }
 
-// Reasons of a write, as the metric's label.
+// These constants are the reasons of a write, as the metric's label.
 const (
 	reasonAdvertise   = "advertise"   // the agent's report changed, or this process is new
 	reasonRestore     = "restore"     // another writer changed the resources or the list of GPUs
-	reasonWithdraw    = "withdraw"    // nothing may be advertised
+	reasonWithdraw    = "withdraw"    // the patcher may advertise nothing
 	reasonCondition   = "condition"   // only the Node's condition changes
 	reasonAnnotations = "annotations" // only the annotations for schedulers change
 )
@@ -298,7 +299,7 @@ func (p *Patcher) reason(patch Patch, desired Resources) string {
 }
 
 // restoresGPUs reports whether a patch only restores the list of GPUs that this process wrote last.
-// Answers to Volcano's scheduler, which waits for them, are no restores.
+// Answers to Volcano's scheduler are no restores, since the scheduler waits for the answers.
 func (p *Patcher) restoresGPUs(patch Patch) bool {
 	gpus, changes := patch.Annotations[assign.GPUsAnnotation]
 	return changes && len(patch.Annotations) == 1 && p.applied != nil && listed(gpus) == p.listed

@@ -32,7 +32,7 @@ import (
 const (
 	testNode   = "node-1"
 	testMemory = "nri-vgpu.io/vgpu-memory"
-	// promptly is the documented bound: a drift is reverted within a second.
+	// promptly is the documented bound for the patcher to revert a drift: a second.
 	promptly = time.Second
 	// polled is the bound for changes that the poll of node.json must notice.
 	polled = pollInterval + promptly
@@ -118,7 +118,7 @@ func TestPatcherAdvertisesRestoresAndIsIdle(t *testing.T) {
 	full := worth(cfg, testGPU("GPU-a", true))
 	r := startRig(t, cfg, time.Minute)
 	r.api.create()
-	r.still(200 * time.Millisecond) // no report: nothing is known
+	r.still(200 * time.Millisecond) // without a report, the patcher knows nothing
 
 	r.report(nil)
 	r.await(full, polled)
@@ -138,14 +138,14 @@ func TestPatcherAdvertisesRestoresAndIsIdle(t *testing.T) {
 		r.await(full, promptly)
 	}
 	r.api.delete()
-	r.still(200 * time.Millisecond) // there is nothing to patch
+	r.still(200 * time.Millisecond) // without a Node, the patcher has nothing to patch
 	r.api.create()
 	r.await(full, promptly)
 	r.still(200 * time.Millisecond)
 }
 
-// TestLooksWakeThePatcherForNewReports checks that the frequent looks at the report's file end the
-// patcher's wait if the file is new, and only then.
+// TestLooksWakeThePatcherForNewReports checks that the frequent checks of the report's file end the
+// patcher's wait only if the file is new.
 func TestLooksWakeThePatcherForNewReports(t *testing.T) {
 	t.Parallel()
 	r := &rig{t: t, api: newNodeAPI(t), path: filepath.Join(t.TempDir(), nodereport.FileName)}
@@ -161,7 +161,7 @@ func TestLooksWakeThePatcherForNewReports(t *testing.T) {
 		}
 		look, woken := make(chan time.Time), make(chan bool)
 		go func() { woken <- patcher.wait(t.Context(), nil, look, nil) }()
-		for range 2 { // the second look shows that the first did not end the wait
+		for range 2 { // the second check shows that the first check did not end the wait
 			select {
 			case look <- time.Now():
 			case <-woken:
@@ -170,7 +170,7 @@ func TestLooksWakeThePatcherForNewReports(t *testing.T) {
 		}
 		r.report(nil)
 		var reported bool
-		select { // the second look may have come after the report
+		select { // the second check may have followed the report
 		case reported = <-woken:
 		case look <- time.Now():
 			select {
@@ -220,8 +220,8 @@ func TestPatcherWithdrawsByRemoving(t *testing.T) {
 	})
 }
 
-// A starting agent does not know the node's pods at once. Meanwhile the Node
-// keeps its resources, even if the patcher has just started too.
+// TestPatcherLeavesTheNodeWhileThePodsAreUnknown checks that the Node keeps its resources while a
+// starting agent does not know the node's pods yet. The patcher may also have just started.
 func TestPatcherLeavesTheNodeWhileThePodsAreUnknown(t *testing.T) {
 	t.Parallel()
 	cfg := nativeOnly()
@@ -299,8 +299,8 @@ func TestPatcherSlowsDownInAFight(t *testing.T) {
 		r.await(full, promptly)
 	}
 	before := r.api.patchCount()
-	// The loop ends by time, not by count: on a busy machine it must end before
-	// the next restore is due.
+	// The loop ends by time, not by count, since the loop must end before the next restore is due,
+	// even on a busy machine.
 	for end := time.Now().Add(time.Second); time.Now().Before(end); {
 		r.api.interfere(hostile)
 		time.Sleep(20 * time.Millisecond)
@@ -346,7 +346,7 @@ func TestPatcherTellsItsState(t *testing.T) {
 		`nri_vgpu_patcher_advertised{resource="` + testMemory + `"} 16384`,
 		`nri_vgpu_patcher_report_age_seconds `,
 	}
-	// The patcher counts a write after the API server has answered it.
+	// The patcher counts a write after the API server's answer.
 	eventually.Succeeds(t, promptly, "the metrics have all series", func(context.Context) error {
 		_, metrics := get(t, r.patcher, "/metrics")
 		for _, want := range wants {

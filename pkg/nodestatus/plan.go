@@ -15,36 +15,34 @@ import (
 // Patch is the change that a Node needs: units to set and names to remove. The
 // zero value changes nothing.
 //
-// A Patch is sent as a strategic merge patch to the status subresource, so that
-// other conditions stay unchanged. Server-side apply is unsuitable: kubelet and
-// any other program that sets one of the patcher's keys becomes a co-owner. A
-// key with another owner is not removed when the patcher stops applying it. A
-// merge patch states the outcome, needs no resourceVersion, and does not depend
-// on earlier writers.
+// The patcher sends a Patch as a strategic merge patch to the status subresource, so that other
+// conditions stay unchanged. Server-side apply is unsuitable: kubelet and any other program that
+// sets one of the patcher's keys becomes a co-owner. The API server does not remove a key with
+// another owner when the patcher stops applying the key. A merge patch states the outcome, needs no
+// resourceVersion, and does not depend on earlier writers.
 type Patch struct {
 	Capacity    Change
 	Allocatable Change
-	// Annotation is the new value of AdvertisedAnnotation. nil leaves it
-	// unchanged, and a pointer to "" removes it.
+	// Annotation is the new value of AdvertisedAnnotation. nil does not change the annotation, and
+	// a pointer to "" removes the annotation.
 	Annotation *string
 	// Annotations are annotations for schedulers; nil removes an annotation.
 	Annotations map[string]*string
-	// Condition is the condition to set; nil leaves it unchanged.
+	// Condition is the condition to set; nil does not change the condition.
 	Condition *corev1.NodeCondition
 	// RemoveCondition removes the condition.
 	RemoveCondition bool
 }
 
-// Change is the difference of one resource list.
+// Change is the necessary change of one resource list.
 type Change struct {
 	Set    Resources
 	Remove sets.Set[string]
 }
 
-// Plan compares a Node with the resources that it must advertise. Plan keeps
-// capacity and allocatable equal: kubelet's next status update would equalize
-// them too, but only ten seconds later. Resources that are neither desired nor
-// the patcher's stay unchanged.
+// Plan compares a Node with the resources that it must advertise. Plan sets capacity and
+// allocatable to equal values: kubelet's next status update would equalize the values only ten
+// seconds later. Plan does not change resources that are neither desired nor the patcher's.
 func Plan(node *corev1.Node, desired Resources, claimed sets.Set[string]) Patch {
 	annotation, annotated := node.Annotations[AdvertisedAnnotation]
 	own := claimed.Union(parseAdvertised(annotation))

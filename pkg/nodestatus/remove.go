@@ -15,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
-// removeRetry is the pause after the API server did not answer, or after a
-// conflicting write of the Node.
+// removeRetry is the pause after a request without an answer, or after a conflicting write of the
+// Node.
 const removeRetry = time.Second
 
 // Remove removes everything that patchers have added to the Node: resources,
@@ -65,8 +65,8 @@ func (p *Patcher) removeOnce(ctx context.Context) (clean bool, err error) {
 	return false, err
 }
 
-// read returns the Node from the API server, or nil if there is none. read
-// lists, because the patcher may not get.
+// read returns the Node from the API server, or nil if no Node exists. read lists Nodes, because
+// the patcher has no permission to get a Node.
 func (p *Patcher) read(ctx context.Context) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()

@@ -102,8 +102,9 @@ func TestRemoveTakesTheTaintAway(t *testing.T) {
 	}
 }
 
-// The lock of Volcano's scheduler is removed together with the registration. Without a
-// registration the lock belongs to another program.
+// TestRemoveUnlocksTheNodeThatWasRegistered checks that Remove removes the lock of Volcano's
+// scheduler together with the registration. Without a registration the lock belongs to another
+// program.
 func TestRemoveUnlocksTheNodeThatWasRegistered(t *testing.T) {
 	for name, tt := range map[string]struct {
 		annotations string
@@ -126,7 +127,7 @@ func TestRemoveUnlocksTheNodeThatWasRegistered(t *testing.T) {
 	}
 }
 
-// A deleted Node needs no removal.
+// TestRemoveWithoutANode checks that Remove succeeds for a deleted Node.
 func TestRemoveWithoutANode(t *testing.T) {
 	if err := remover(t, newNodeAPI(t)).Remove(t.Context()); err != nil {
 		t.Error(err)

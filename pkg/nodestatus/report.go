@@ -11,9 +11,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 )
 
-// reportReader follows node.json by polling. Twenty stats per second cost less than
-// an inotify watch, which must be recreated whenever the directory is. A stale
-// heartbeat has to be detected by time anyway.
+// reportReader follows node.json by polling. Twenty stats per second cost less than an inotify
+// watch, which would have to follow a recreated directory. The patcher needs a timer anyway, to
+// detect a stale heartbeat.
 type reportReader struct {
 	path string
 	seen os.FileInfo
@@ -21,9 +21,9 @@ type reportReader struct {
 	now  Observation
 }
 
-// observe reads the report if the file has changed. observe returns the same error until the
-// file changes again. The observation keeps the last good report, which becomes stale,
-// unless a newer agent writes reports in an unknown format.
+// observe reads the report if the file has changed. observe returns the same error until the file
+// changes again. After an error, the observation keeps the last valid report, which becomes stale.
+// If a newer agent writes reports in an unknown format, the observation keeps only the heartbeat.
 func (r *reportReader) observe(now time.Time) (Observation, error) {
 	info, err := os.Stat(r.path)
 	if err != nil {
@@ -50,15 +50,15 @@ func (r *reportReader) observe(now time.Time) (Observation, error) {
 	return r.now, r.err
 }
 
-// changed reports whether the file was written since the last observation.
+// changed reports whether the agent has written the file since the last observation.
 func (r *reportReader) changed() bool {
 	info, err := os.Stat(r.path)
 	return err == nil && (r.seen == nil || !sameFile(r.seen, info))
 }
 
-// sameFile reports whether the file was not written. The agent replaces the file,
-// so every report has a new inode. The other properties are compared because inode
-// numbers are reused.
+// sameFile reports whether two stats are of the same, unchanged file. The agent replaces the file,
+// so every report has a new inode. sameFile also compares the time and size, because the file
+// system reuses inode numbers.
 func sameFile(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
@@ -71,7 +71,7 @@ func advance(last Observation, report nodereport.Report, now time.Time) Observat
 	alive := now
 	switch {
 	case last.Report == nil:
-		// Round(0) drops the monotonic reading: the heartbeat has none.
+		// Round(0) drops the monotonic reading, since the heartbeat has no monotonic reading.
 		alive = now.Add(-now.Round(0).Sub(report.Heartbeat).Abs())
 	case report.Heartbeat.Equal(last.Report.Heartbeat):
 		alive = last.Alive

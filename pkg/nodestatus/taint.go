@@ -23,8 +23,8 @@ const TaintKey = "nri-vgpu.io/unhealthy"
 // taintRetry is the pause after a failed write of a taint.
 const taintRetry = 10 * time.Second
 
-// wantsTaint reports whether the Node must have the taint. The answer is unknown
-// while the agent does not report, unless the policy never taints.
+// wantsTaint reports whether the Node must have the taint, and whether the answer is known. The
+// answer is unknown while the agent does not report, unless the policy never taints.
 func wantsTaint(policy string, o Observation, staleAfter time.Duration, now time.Time) (want, known bool) {
 	if policy != config.TaintAny && policy != config.TaintAll {
 		return false, true
@@ -39,8 +39,8 @@ func wantsTaint(policy string, o Observation, staleAfter time.Duration, now time
 	return bad > 0, true
 }
 
-// taints returns the Node's taints with or without the patcher's taint, and
-// whether that is a change.
+// taints returns the Node's taints with or without the patcher's taint, and reports whether the
+// patcher's taint must change.
 func taints(node *corev1.Node, want bool) ([]corev1.Taint, bool) {
 	ours := func(t corev1.Taint) bool { return t.Key == TaintKey }
 	has := slices.ContainsFunc(node.Spec.Taints, ours)
@@ -51,7 +51,7 @@ func taints(node *corev1.Node, want bool) ([]corev1.Taint, bool) {
 	return rest, has != want
 }
 
-// keepTaint adds the taint to the Node or removes it.
+// keepTaint adds or removes the Node's taint, if necessary.
 func (p *Patcher) keepTaint(ctx context.Context, node *corev1.Node, o Observation, now time.Time) {
 	want, known := wantsTaint(p.opts.Config.Health.Taint, o, p.opts.StaleAfter, now)
 	list, change := taints(node, want)
@@ -67,8 +67,8 @@ func (p *Patcher) keepTaint(ctx context.Context, node *corev1.Node, o Observatio
 	p.opts.Log.Warn("changed the node's taint", "node", node.Name, "taint", TaintKey, "set", want)
 }
 
-// writeTaints replaces the list of taints, since a list cannot be merged. The
-// write fails if the Node has changed since the list was read.
+// writeTaints replaces the list of taints, since a merge patch cannot merge lists. The write fails
+// if the Node has changed since the patcher read the list.
 func (p *Patcher) writeTaints(ctx context.Context, node *corev1.Node, list []corev1.Taint) error {
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": node.ResourceVersion},

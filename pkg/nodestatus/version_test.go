@@ -15,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 )
 
-// ofNewerAgent writes reports in a newer format, each with another heartbeat, until the
-// returned function is called.
+// ofNewerAgent writes reports in a newer format, each with another heartbeat, until a test calls
+// the returned function.
 func (r *rig) ofNewerAgent() (stop func()) {
 	r.t.Helper()
 	end, done := make(chan struct{}), make(chan struct{})
@@ -43,9 +43,9 @@ func (r *rig) ofNewerAgent() (stop func()) {
 	return stop
 }
 
-// A patcher that cannot read the report of a newer agent recognizes that the agent is
-// alive, and leaves the Node unchanged. Once that agent is away, the patcher withdraws
-// the capacity.
+// TestPatcherLeavesTheNodeBesideANewerAgent checks that a patcher does not change the Node while a
+// newer agent writes reports that the patcher cannot read. When the reports stop, the patcher must
+// withdraw the capacity.
 func TestPatcherLeavesTheNodeBesideANewerAgent(t *testing.T) {
 	t.Parallel()
 	const staleAfter = 2 * time.Second
@@ -73,7 +73,8 @@ func TestPatcherLeavesTheNodeBesideANewerAgent(t *testing.T) {
 	r.await(full, polled)
 }
 
-// A patcher that starts beside a newer agent leaves the Node unchanged too.
+// TestPatcherStartsBesideANewerAgent checks that a patcher that starts beside a newer agent does
+// not change the Node.
 func TestPatcherStartsBesideANewerAgent(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, nativeOnly(), time.Minute)

@@ -16,11 +16,10 @@ const (
 	// The scheduler sends the next question as soon as it has read an answer. After 60 s
 	// without an answer, the scheduler drops the node.
 	answerInterval = 20 * time.Second
-	// missedInterval is the pause if the scheduler has placed pods here without
-	// having read the GPUs. A change of the Node makes the scheduler read the
-	// GPUs.
+	// missedInterval is the pause between two answers if the scheduler has placed pods on the node
+	// without having read the GPUs. A change of the Node makes the scheduler read the GPUs.
 	missedInterval = 5 * time.Second
-	// lockPatience is the time after which a lock is removed if no pod has arrived for it.
+	// lockPatience is the time after which the patcher removes a lock for which no pod has arrived.
 	lockPatience = 30 * time.Second
 )
 
@@ -30,15 +29,14 @@ type registration struct {
 	answered time.Time
 	// missed is the agent's count of missed pods at the last answer.
 	missed int
-	// lock is the last seen lock, and lockSince the time since which it was
-	// seen.
+	// lock is the Node's lock at the last plan. lockSince is when a plan first found the lock.
 	lock      string
 	lockSince time.Time
 }
 
-// plan returns the necessary changes of the Node's annotations; nil removes an
-// annotation. The GPUs are registered in the same write as the resources: a
-// scheduler that sees the resources without the GPUs crashes.
+// plan returns the necessary changes of the Node's annotations; nil removes an annotation. The
+// patcher registers the GPUs in the same write as the resources: a scheduler that reads the
+// resources without the GPUs crashes.
 func (r *registration) plan(node *corev1.Node, o Observation, desired Resources, cfg config.Config, now time.Time) map[string]*string {
 	changes := map[string]*string{}
 	if _, offered := desired[cfg.Dialects.Volcano.Number]; !offered || !cfg.Dialects.Volcano.Enabled {
@@ -58,14 +56,14 @@ func (r *registration) plan(node *corev1.Node, o Observation, desired Resources,
 	return changes
 }
 
-// owes reports whether the patcher must confirm to the scheduler that the node is alive.
+// owes reports whether the patcher must answer the scheduler now, either because the scheduler asks
+// or because the scheduler has missed the GPUs.
 func (r *registration) owes(handshake string, missed int, since time.Duration) bool {
 	return volcano.Asks(handshake) && since >= answerInterval || missed != r.missed && since >= missedInterval
 }
 
-// withdraw removes the patcher's annotations. If the dialect was disabled
-// meanwhile, the annotations belong to the patcher only if the patcher
-// advertised the dialect's resources.
+// withdraw removes the patcher's annotations. If the dialect is disabled, the annotations belong to
+// the patcher only if a patcher has advertised the dialect's resources.
 func (*registration) withdraw(node *corev1.Node, cfg config.Config, changes map[string]*string) {
 	if !cfg.Dialects.Volcano.Enabled && !parseAdvertised(node.Annotations[AdvertisedAnnotation]).Has(cfg.Dialects.Volcano.Number) {
 		return
@@ -77,9 +75,9 @@ func (*registration) withdraw(node *corev1.Node, cfg config.Config, changes map[
 	}
 }
 
-// mayUnlock reports whether the assignment for which the scheduler locked the
-// node has been answered. The times in the lock and in the assignment come from
-// the same clock.
+// mayUnlock reports whether the patcher may remove the scheduler's lock. The agent must have
+// answered the assignment of the lock, or no pod must have arrived within lockPatience. The times
+// in the lock and in the assignment come from the same clock.
 func (r *registration) mayUnlock(lock string, o Observation, now time.Time) bool {
 	if lock != r.lock {
 		r.lock, r.lockSince = lock, now
@@ -93,7 +91,7 @@ func (r *registration) mayUnlock(lock string, o Observation, now time.Time) bool
 	return o.Report.Volcano.Pending == 0 && now.Sub(r.lockSince) >= lockPatience
 }
 
-// written records that a plan was carried out.
+// written records the changes of a plan that the patcher has written.
 func (r *registration) written(changes map[string]*string, o Observation, now time.Time) {
 	if changes[volcano.Handshake] != nil {
 		r.answered, r.missed = now, o.Report.Volcano.Missed

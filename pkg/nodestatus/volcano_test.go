@@ -21,14 +21,14 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// volcanoNode is a Node as Volcano's scheduler and a patcher see it.
+// volcanoNode is a Node in the view of Volcano's scheduler and of a patcher.
 type volcanoNode struct {
 	corev1.Node
 	registration
 	cfg    config.Config
 	report nodereport.Report
 	now    time.Time
-	// offered reports whether the resources are advertised.
+	// offered reports whether the patcher advertises the resources.
 	offered bool
 }
 
@@ -89,8 +89,8 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
-// The scheduler sends the next question as soon as it has read an answer, and stops waiting after
-// 60 s.
+// TestTheSchedulerIsAnsweredInTimeAndAtLeisure checks that the patcher answers in time, but not at
+// once. The scheduler asks again as soon as it has read an answer, and waits 60 s for an answer.
 func TestTheSchedulerIsAnsweredInTimeAndAtLeisure(t *testing.T) {
 	n := newVolcanoNode()
 	n.turn(0)
@@ -167,8 +167,8 @@ func TestTheLockGoesWithTheAnswer(t *testing.T) {
 	}
 }
 
-// If the dialect is disabled, the annotations of another device plugin stay
-// unchanged. The patcher's own earlier annotations are removed.
+// TestRegistrationOfADialectThatIsOff checks that a patcher without the dialect removes only a
+// patcher's annotations, and not the annotations of another device plugin.
 func TestRegistrationOfADialectThatIsOff(t *testing.T) {
 	n := newVolcanoNode()
 	n.turn(0)
@@ -178,8 +178,8 @@ func TestRegistrationOfADialectThatIsOff(t *testing.T) {
 	n.check(t, 1, volcano.Handshake, volcano.Register)
 }
 
-// TestManyLocksAreRemovedAtOnce checks that the patcher removes more locks of Volcano's scheduler
-// without a pause than it restores changes of other programs. Each lock stops the node's scheduling.
+// TestManyLocksAreRemovedAtOnce checks that the limit on restores does not delay the removal of
+// locks of Volcano's scheduler. Each lock stops the node's scheduling.
 func TestManyLocksAreRemovedAtOnce(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, config.Default(), time.Minute)
