@@ -15,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Ledger records every container's allocation of the node's GPUs. A Ledger is safe for
-// concurrent use. No method does I/O or waits for anything but the mutex.
+// Ledger records every container's allocation of the node's GPUs. A Ledger is safe for concurrent
+// use. No method does I/O, and every method waits only for the mutex.
 type Ledger struct {
 	config config.Config
 	spread bool
@@ -41,8 +41,8 @@ type refusal struct {
 // maxRefused bounds the remembered refusals. Every node has fewer pods.
 const maxRefused = 1024
 
-// holding is a pod's allocations. holding is replaced, never modified, so that readers
-// need no lock.
+// holding is a pod's allocations. The ledger replaces a holding and never modifies it, so that
+// readers need no lock.
 type holding struct {
 	containers []Allocation    // in the spec's order
 	loads      map[string]load // by the GPU's UUID
@@ -83,8 +83,8 @@ func (l *Ledger) Searches() uint64 {
 // room.
 func (l *Ledger) freed() { clear(l.refused) }
 
-// remembered returns the error of a pod's last search if nothing was released and the
-// pod has not changed since.
+// remembered returns the error of a pod's last search, unless a pod has released GPUs or the pod
+// has changed since the search.
 func (l *Ledger) remembered(pod request.Pod) error {
 	if r, ok := l.refused[pod.UID]; ok && r.version == pod.Version {
 		return r.err
@@ -141,14 +141,14 @@ func (l *Ledger) SetGPUs(gpus []gpu.GPU) {
 	l.cards = cards
 }
 
-// Place allocates a container of a pod its GPUs. With the first container of a pod,
-// Place allocates the GPUs of all its containers. Therefore a pod never holds only some of its GPUs
-// while it waits for others. Place is idempotent: a placed or restored container keeps its
-// allocation, whatever the pod requests now. A container that requests no GPU, or is ephemeral,
-// gets an allocation without devices.
+// Place allocates a container of a pod its GPUs. With the first container of a pod, Place allocates
+// the GPUs of all containers of the pod. Therefore a pod never holds only some of its GPUs while it
+// waits for other GPUs. Place is idempotent: a placed or restored container keeps its allocation,
+// whatever the pod requests now. A container that requests no GPU or is ephemeral gets an
+// allocation without devices.
 //
-// If there is no room, Place returns a *NoRoomError and allocates nothing. Place returns
-// the same error without another search until a pod is released or this pod changes.
+// If a container has no room, Place returns a *NoRoomError and allocates nothing. Until the release
+// of a pod or a change of this pod, Place returns the same error without another search.
 func (l *Ledger) Place(pod request.Pod, container string) (Allocation, error) {
 	position := slices.IndexFunc(pod.Containers, func(c request.Container) bool { return c.Name == container })
 	if position < 0 {
@@ -183,17 +183,17 @@ func (l *Ledger) Fits(pod request.Pod) bool {
 	return l.planner(pod).solve(maxTries)
 }
 
-// FitsWithout reports whether Place would find GPUs for a pod without allocations if other pods had
-// none either.
+// FitsWithout reports whether Place would find GPUs for a pod without allocations if the others
+// also had no allocations.
 func (l *Ledger) FitsWithout(pod request.Pod, others ...string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.planner(pod, others...).solve(maxTries)
 }
 
-// Hold records the allocations of a pod whose shares are each bound to one GPU, whether or not the GPU
-// has room or is healthy. A pod with allocations keeps them. A share that is bound to no GPU of the
-// ledger is an error, and nothing is recorded.
+// Hold records the allocations of a pod whose shares are each bound to one GPU. Hold accepts a GPU
+// that has no room or is unhealthy. A pod keeps its existing allocations. If a share is bound to no
+// GPU of the ledger, Hold returns an error and records nothing.
 func (l *Ledger) Hold(pod request.Pod) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,7 +212,7 @@ func (l *Ledger) Hold(pod request.Pod) error {
 	return nil
 }
 
-// blank returns the allocation of a pod's container, still without devices.
+// blank returns the allocation of a pod's container, without devices.
 func blank(pod request.Pod, position int) Allocation {
 	c := pod.Containers[position]
 	return Allocation{
@@ -230,10 +230,10 @@ func blank(pod request.Pod, position int) Allocation {
 // GPU's memory and prevents overflows of sums.
 const maxRestored = 1 << 50 // bytes
 
-// Restore records an allocation of a container from before a restart. Restore accepts an
-// allocation that exceeds the GPUs' current capacity, since it exists already. The order
-// of calls does not matter. An allocation that is malformed, or that contradicts the
-// container's recorded allocation, is an error.
+// Restore records an allocation of a container from before a restart. Restore accepts an allocation
+// that exceeds the GPUs' current capacity, since a running container may hold the allocation. The
+// order of calls does not matter. Restore returns an error if the allocation is malformed or
+// contradicts the container's recorded allocation.
 func (l *Ledger) Restore(a Allocation) error {
 	if err := validate(a); err != nil {
 		return fmt.Errorf("restore container %q of pod %s: %w", a.Container, a.PodUID, err)
@@ -254,9 +254,9 @@ func (l *Ledger) Restore(a Allocation) error {
 	return nil
 }
 
-// Adopt records a running container's allocation as the runtime reports it. The report
-// overrides restored state, except for the sizes of a resized allocation: the runtime knows only the
-// sizes at the container's creation. replaced reports whether the two differed.
+// Adopt records a running container's allocation as the runtime reports it. The report overrides
+// restored state, except for the sizes of a resized allocation: the runtime knows only the sizes at
+// the container's creation. replaced reports whether the report replaced the recorded allocation.
 func (l *Ledger) Adopt(a Allocation) (replaced bool, err error) {
 	if err := validate(a); err != nil {
 		return false, fmt.Errorf("adopt container %q of pod %s: %w", a.Container, a.PodUID, err)
@@ -285,8 +285,8 @@ func resizedFrom(a, b Allocation) bool {
 	return (a.Resized || b.Resized) && slices.EqualFunc(a.Devices, b.Devices, func(x, y Device) bool { return x.UUID == y.UUID })
 }
 
-// enter records allocations that the ledger did not know. enter clears the refusals,
-// since the pod's other containers may find room that reuses these allocations.
+// enter records allocations that the ledger did not know. enter clears the refusals, since other
+// containers may find room beside or within the new allocations.
 func (l *Ledger) enter(podUID string, containers []Allocation) {
 	l.hold(podUID, inOrder(containers))
 	l.freed()
@@ -308,7 +308,7 @@ func validate(a Allocation) error {
 	return nil
 }
 
-// Release releases all allocations of a pod. A pod without allocations is no error.
+// Release releases all allocations of a pod, if the pod has any.
 func (l *Ledger) Release(podUID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -60,7 +60,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// The ledger shares no memory with its callers.
+// TestLedgerCopiesDevices checks that the ledger shares no memory with its callers.
 func TestLedgerCopiesDevices(t *testing.T) {
 	l := New(gpus(16), config.Default())
 	restored, adopted := given("r", "a", 0, Device{UUID: "GPU-0", MemoryBytes: gib}), given("a", "a", 0, Device{UUID: "GPU-0", MemoryBytes: gib})
@@ -81,8 +81,8 @@ func TestLedgerCopiesDevices(t *testing.T) {
 	}
 }
 
-// A refused pod may find room when a container is entered with less than was known.
-// The pod may also find room once its own container is recorded with resources to reuse.
+// TestRefusalsEndWithWhatIsEntered checks that a refused pod finds room after Adopt has reduced
+// another pod's allocation. The pod must also find room after Restore of an allocation to reuse.
 func TestRefusalsEndWithWhatIsEntered(t *testing.T) {
 	much, little := Device{UUID: "GPU-0", MemoryBytes: 16 * gib, Slots: 1}, Device{UUID: "GPU-0", MemoryBytes: gib}
 	for name, enter := range map[string]func(l *Ledger) error{
@@ -153,7 +153,7 @@ func TestLedgerLists(t *testing.T) {
 	}
 }
 
-// The agent runs for months, so the ledger must not leak.
+// TestReleaseLeavesNothing checks that the ledger leaks nothing, since the agent runs for months.
 func TestReleaseLeavesNothing(t *testing.T) {
 	l := New(gpus(16, 16), config.Default())
 	placeAll(l, pod("p", app("a", mem(1)), app("b", mem(16))))
@@ -275,7 +275,7 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// Coming pods are searched for as thoroughly as at their creation.
+// TestLeftTakesPoorChoicesBack checks that Left backtracks as Place does.
 func TestLeftTakesPoorChoicesBack(t *testing.T) {
 	l := New(gpus(16, 12), config.Default())
 	left := l.Left([]request.Pod{pod("p", app("a", mem(10)), app("b", mem(14)))})
@@ -284,7 +284,8 @@ func TestLeftTakesPoorChoicesBack(t *testing.T) {
 	}
 }
 
-// A pod that holds GPUs already, or was refused, is not searched for.
+// TestLeftSearchesForNobodyTwice checks that Left does not search for a pod that holds GPUs, or
+// that the ledger has refused.
 func TestLeftSearchesForNobodyTwice(t *testing.T) {
 	l := New(gpus(16), config.Default())
 	here, refused := pod("here", app("a", mem(1))), pod("refused", app("a", mem(16)))
@@ -299,7 +300,7 @@ func TestLeftSearchesForNobodyTwice(t *testing.T) {
 	}
 }
 
-// A pod that has started keeps its GPUs when the capacity has become less, and unhealthy GPUs.
+// TestHold checks that Hold records GPUs without enough room, and unhealthy GPUs.
 func TestHold(t *testing.T) {
 	all := gpus(16, 16)
 	all[1].Healthy = false
@@ -309,7 +310,7 @@ func TestHold(t *testing.T) {
 		pod("p", app("a", on("GPU-0", mem(10)))),
 		pod("q", app("a", on("GPU-0", mem(10))), app("b", on("GPU-1", mem(3)))),
 	} {
-		for range 2 { // holding twice is no change
+		for range 2 { // a second Hold changes nothing
 			if err := l.Hold(p); err != nil {
 				t.Fatal(err)
 			}

@@ -8,15 +8,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// leftTries bounds the total tries of the searches of Left. After the bound, the searches
-// no longer backtrack.
+// leftTries bounds the total tries of the searches of Left. Beyond the bound, searches do not
+// backtrack.
 const leftTries = 4 * maxTries
 
-// Left returns the remaining capacity of each healthy GPU, by UUID, after placing the
-// coming pods. Coming pods are scheduled to this node and have no container yet. Left
-// places the pods in the given order by the current rules. Left ignores pods that find no
-// room or whose search exceeds its bound. Left omits GPUs that are held exclusively and
-// GPUs whose MPS server can serve no further container. Left does not change the ledger.
+// Left returns the remaining capacity of each healthy GPU, by UUID, after placing the coming pods.
+// Coming pods are pods of the node that have no container yet. Left places the pods in the given
+// order by the current rules. Left ignores pods that find no room or whose search exceeds its
+// bound. Left omits GPUs that a container holds exclusively, and GPUs whose MPS server can serve no
+// further container. Left does not change the ledger.
 func (l *Ledger) Left(coming []request.Pod) map[string]request.Left {
 	shadow := l.shadow()
 	shadow.place(coming)
@@ -47,7 +47,7 @@ func (l *Ledger) place(coming []request.Pod) (tried int) {
 			continue
 		}
 		p := l.planner(pod)
-		// If the tries are used up, a search still succeeds if it needs no backtracking.
+		// Beyond the bound, a search has just enough tries to succeed without backtracking.
 		if p.solve(max(min(maxTries, leftTries-tried), len(p.todo))) {
 			l.hold(pod.UID, p.containers)
 		}

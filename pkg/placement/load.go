@@ -71,8 +71,8 @@ func (l load) beside(o load) load {
 	}
 }
 
-// memoryOf returns the memory taken of a GPU with total bytes. Memory held in common
-// counts as the whole GPU: none is left to guarantee to others.
+// memoryOf returns the memory taken of a GPU with total bytes. Memory held in common counts as the
+// whole GPU, since no memory remains to guarantee to other containers.
 func (l load) memoryOf(total uint64) uint64 {
 	if l.common {
 		return l.memory + total
@@ -80,8 +80,8 @@ func (l load) memoryOf(total uint64) uint64 {
 	return l.memory
 }
 
-// total is the load of several pods on one GPU. total counts the pods with memory in
-// common and the pods with exclusive use, since a pod may leave.
+// total is the load of several pods on one GPU. total counts the pods with memory in common and the
+// pods with exclusive use, so that minus can subtract a pod.
 type total struct {
 	load
 	commons, exclusives int
@@ -109,19 +109,19 @@ func (t total) changed(l load, sign int) total {
 	return t
 }
 
-// column is a pod's load on one GPU, by its containers with a part of the GPU in the
-// order of the spec. An init container runs beside the sidecars that were started before
-// it, and later containers reuse its part. App containers and sidecars run together.
+// column is a pod's load on one GPU, by its containers with a part of the GPU in the order of the
+// spec. An init container runs beside the sidecars started before it, and later containers reuse
+// its part. App containers and sidecars run together.
 type column struct {
 	uuid string
 	rows []row
 }
 
-// row is a container with a part of the GPU, identified by its position in the pod.
+// row is the load of a pod up to one of its containers with a part of the GPU.
 type row struct {
 	container int
-	// running is the load that remains once the container has started or, for an init
-	// container, has ended. top is the largest load that ran at one time up to then.
+	// running is the load after the container has started or, for an init container, has ended. top
+	// is the largest load at any time before running.
 	running, top load
 }
 
@@ -144,8 +144,7 @@ func (c *column) load() load {
 	return c.rows[len(c.rows)-1].top
 }
 
-// add adds a container that was given a part of the GPU. In most cases the new row is the
-// last.
+// add adds a container with a new part of the GPU. In most cases the new row is the last row.
 func (c *column) add(containers []Allocation, container int) {
 	at := len(c.rows)
 	for at > 0 && c.rows[at-1].container > container {
@@ -155,7 +154,7 @@ func (c *column) add(containers []Allocation, container int) {
 	c.count(containers, at)
 }
 
-// remove removes a container whose part of the GPU was taken back.
+// remove removes a container without its part of the GPU.
 func (c *column) remove(containers []Allocation, container int) {
 	at := len(c.rows) - 1
 	for c.rows[at].container != container {

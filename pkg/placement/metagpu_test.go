@@ -17,8 +17,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// shared offers two GPUs of 10 shares, together under one name and each under
-// another name.
+// shared returns a configuration that offers two GPUs of 10 shares, together under one name and
+// each under another name.
 func shared(spread bool) config.Config {
 	cfg := config.Default()
 	cfg.Dialects.MetaGPU.AllowSpread = spread
@@ -31,8 +31,8 @@ func shared(spread bool) config.Config {
 	return cfg
 }
 
-// tenths returns the placement of a pod's request "name=shares", such as "0:10
-// 1:2", in tenths of a GPU's memory. The part of the time is the same.
+// tenths returns the placement of a pod's request "name=shares", such as "0:10 1:2", in tenths of a
+// GPU's memory. tenths checks that the part of the GPU's time is equal.
 func tenths(t *testing.T, l *Ledger, cfg config.Config, uid, ask string) string {
 	t.Helper()
 	name, shares, _ := strings.Cut(ask, "=")

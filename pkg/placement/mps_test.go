@@ -12,8 +12,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// byMPS returns a configuration in which some GPUs are shared through the
-// Multi-Process Service.
+// byMPS returns a configuration in which containers share some GPUs through the Multi-Process
+// Service.
 func byMPS(uuids ...string) config.Config {
 	cfg := config.Default()
 	cfg.Node.SlotsPerGPU = 1000

@@ -15,28 +15,28 @@ import (
 type Device struct {
 	UUID        string `json:"uuid"`
 	MemoryBytes uint64 `json:"memoryBytes"`
-	// MemoryInCommon reports that MemoryBytes, the whole memory of the GPU, is shared with
-	// every other container that holds the memory in common.
+	// MemoryInCommon reports whether the container shares MemoryBytes, the whole memory of the GPU,
+	// with every other container that holds the memory in common.
 	MemoryInCommon bool `json:"memoryInCommon,omitempty"`
 	// LimitBytes, if not 0, is the memory that the container may use. LimitBytes exceeds
-	// MemoryBytes; the excess is available only while others leave it free.
+	// MemoryBytes; the excess is available only while other containers do not use it.
 	LimitBytes uint64 `json:"limitBytes,omitempty"`
 	// ComputePPM is the limit on GPU time in parts per million; 0 is no limit.
 	ComputePPM uint32 `json:"computePPM,omitempty"`
-	// MaximumPPM, if not 0, makes ComputePPM a guarantee. The container lends its idle time,
-	// and may use up to this part of the GPU's time when others are idle.
+	// MaximumPPM, if not 0, makes ComputePPM a guarantee. The container lends its idle time, and
+	// may use up to MaximumPPM of the GPU's time when other containers are idle.
 	MaximumPPM uint32 `json:"maximumPPM,omitempty"`
 	Slots      int    `json:"slots"`
 	Exclusive  bool   `json:"exclusive,omitempty"`
-	// MPS reports whether the GPU is shared through the Multi-Process Service.
+	// MPS reports whether containers share the GPU through the Multi-Process Service.
 	MPS bool `json:"mps,omitempty"`
 }
 
 // Limit returns the GPU memory that the container may use, in bytes.
 func (d Device) Limit() uint64 { return max(d.MemoryBytes, d.LimitBytes) }
 
-// Allocation is the GPUs that a container holds for the lifetime of its pod. Allocation has
-// no devices if the container requested none.
+// Allocation is the GPUs that a container holds for the lifetime of its pod. Allocation has no
+// devices if the container requested no GPU.
 type Allocation struct {
 	PodUID    string       `json:"podUID"`
 	Namespace string       `json:"namespace"`
@@ -53,8 +53,8 @@ type Allocation struct {
 	Resized bool `json:"resized,omitempty"`
 }
 
-// UnmarshalJSON decodes an allocation, including those of agents older than MaximumPPM:
-// their field "share" applies to all devices and allows all of the GPU's time.
+// UnmarshalJSON decodes an allocation. Agents older than MaximumPPM wrote a field "share", which
+// applies to all devices and allows all of the GPU's time.
 func (a *Allocation) UnmarshalJSON(data []byte) error {
 	type plain Allocation
 	read := struct {

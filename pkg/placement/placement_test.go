@@ -227,8 +227,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestDivide requests 8 of 10 shares while both GPUs are half taken. The request is divided
-// into 5 and 3 if that is allowed.
+// TestDivide requests 8 of 10 shares while half of each GPU is in use. Place must divide the
+// request into 5 and 3 shares.
 func TestDivide(t *testing.T) {
 	l := New(gpus(16, 16), config.Default())
 	half := part(50)
@@ -270,7 +270,7 @@ func TestPlaceIsIdempotent(t *testing.T) {
 	sick := gpus(16)
 	sick[0].Healthy = false
 	l.SetGPUs(sick)
-	first.Devices[0].MemoryBytes = 0 // the caller's copy is its own
+	first.Devices[0].MemoryBytes = 0 // the ledger must not share the caller's copy
 	again, err := l.Place(p, "a")
 	if err != nil {
 		t.Fatal(err)
@@ -382,8 +382,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestRestoreIsAFact checks that allocations of running containers are recorded even beyond
-// the capacity and on a GPU that is gone. Recorded allocations also occupy capacity.
+// TestRestoreIsAFact checks that Restore records an allocation beyond the capacity or on a missing
+// GPU, and that the allocations occupy capacity.
 func TestRestoreIsAFact(t *testing.T) {
 	l := New(gpus(16), config.Default())
 	for i, d := range []Device{{UUID: "GPU-0", MemoryBytes: 12 * gib}, {UUID: "GPU-0", MemoryBytes: 12 * gib}, {UUID: "GPU-9", MemoryBytes: gib}} {
@@ -424,8 +424,8 @@ func TestPlaceAfterRestore(t *testing.T) {
 	}
 }
 
-// A maximum takes no capacity from others, and is divided with its share. On an MPS card
-// the maximum is 0.
+// TestMaxima checks that a maximum takes no capacity from other pods, and that Place divides a
+// maximum with its share. On an MPS card the maximum is 0.
 func TestMaxima(t *testing.T) {
 	part := func(ppm, maximum uint32) request.Share {
 		return request.Share{Memory: request.Memory{PPM: ppm}, ComputePPM: ppm, MaximumPPM: maximum, SplitPPM: 100_000}
@@ -433,7 +433,7 @@ func TestMaxima(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		share request.Share
-		full  bool // half of each GPU is taken
+		full  bool // half of each GPU is in use
 		mps   bool
 		want  []uint32
 	}{
@@ -468,8 +468,8 @@ func TestMaxima(t *testing.T) {
 	}
 }
 
-// TestAllocationsWithoutMaximum decodes allocations of agents older than MaximumPPM, which
-// wrote a policy.
+// TestAllocationsWithoutMaximum decodes allocations with the policy that agents older than
+// MaximumPPM wrote.
 func TestAllocationsWithoutMaximum(t *testing.T) {
 	const written = `{"podUID":"u","container":"c","kind":"app","devices":[{"uuid":"a","computePPM":300000},{"uuid":"b"},` +
 		`{"uuid":"c","computePPM":1000000},{"uuid":"d","computePPM":300000,"mps":true}]%s}`
@@ -489,8 +489,8 @@ func TestAllocationsWithoutMaximum(t *testing.T) {
 	}
 }
 
-// A limit above the request takes no capacity from others, and does not exceed the GPU's
-// memory.
+// TestLimitsAboveWhatIsAskedFor checks that a limit above the request takes no capacity from other
+// pods, and does not exceed the GPU's memory.
 func TestLimitsAboveWhatIsAskedFor(t *testing.T) {
 	part := func(ppm, limit uint32) request.Share {
 		return request.Share{Memory: request.Memory{PPM: ppm}, Limit: request.Memory{PPM: limit}, SplitPPM: 100_000}
@@ -511,7 +511,7 @@ func TestLimitsAboveWhatIsAskedFor(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := New(gpus(16, 16), config.Default())
-			if len(tt.want) == 2 { // leave half of each
+			if len(tt.want) == 2 { // leave half of each GPU
 				placeAll(l, pod("x", app("a", mem(8))))
 				placeAll(l, pod("y", app("a", request.Share{Memory: request.Memory{Bytes: 8 * gib}, GPUs: []string{"GPU-1"}})))
 			}

@@ -11,8 +11,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Bounds on the cost of a plan. NRI creates one container at a time, so all other
-// containers of the node wait while a plan is computed.
+// These constants bound the cost of a plan. NRI creates one container at a time, so all other
+// containers of the node wait during a search.
 const (
 	// planTime bounds the search for a pod that fits nowhere.
 	planTime = 4 * time.Millisecond
@@ -23,15 +23,16 @@ const (
 	// the search with divided shares. A search on a single GPU takes one try per
 	// container.
 	searches = 2
-	// maxTries bounds the tries of a search; a try puts one share on one GPU. A search
-	// without backtracking needs fewer: MostAsking containers, each with shares of at
-	// most three kinds, on 16 GPUs.
+	// maxTries bounds the tries of a search; a try puts one share on one GPU. A search without
+	// backtracking needs fewer tries, even for MostAsking containers, each with shares of three
+	// kinds, on 16 GPUs.
 	maxTries = int(planTime / tryTime / searches)
 )
 
-// Plan returns the allocations that Place would make for all containers of a pod, in the order of its
-// spec. Plan also returns the mean part of the memory that would stay free on the pod's GPUs, from 0 to
-// 1. Plan does not change the ledger. If there is no room, Plan returns a *NoRoomError.
+// Plan returns the allocations that Place would make for all containers of a pod, in the order of
+// its spec. Plan also returns the mean part of the memory that would stay free on the pod's GPUs,
+// from 0 to 1. Plan does not change the ledger. If a container has no room, Plan returns a
+// *NoRoomError.
 func (l *Ledger) Plan(pod request.Pod) (all []Allocation, free float64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +55,7 @@ func (p *planner) freeMemory() float64 {
 	return sum / max(cards, 1)
 }
 
-// plan returns the planner that has found GPUs for all containers of a pod that have none. plan does
+// plan returns a planner that has found GPUs for all containers of a pod without GPUs. plan does
 // not change the ledger.
 func (l *Ledger) plan(pod request.Pod) (*planner, error) {
 	p := l.planner(pod)
@@ -132,7 +133,7 @@ type planner struct {
 	most  int // the bound on a search's tries
 	tries int // the remaining tries of this search
 	tried int // the tries of all searches
-	// hopeless is a step that no search can complete: a search that reaches it stops.
+	// hopeless is a step that no search can complete: a search stops at hopeless.
 	hopeless step
 	deepest  step // the furthest step reached, for the error
 }
@@ -146,9 +147,9 @@ type task struct {
 // step identifies a share of a task.
 type step struct{ task, share int }
 
-// solve runs up to three searches. If each container requests at most one GPU, the first
-// search tries one GPU for all containers. The next search tries any GPUs, and the last
-// divides shares. most bounds the tries of each search.
+// solve runs up to three searches, and reports whether a search has found GPUs. If each container
+// requests at most one GPU, the first search tries one GPU for all containers. The second search
+// tries any GPUs, and the third search divides shares. most bounds the tries of each search.
 func (p *planner) solve(most int) bool {
 	p.most = most
 	if p.eachAsksForOne() {
@@ -175,11 +176,10 @@ func (p *planner) attempt() bool {
 	return p.place(0)
 }
 
-// findHopeless returns the first share that no search can place. A share is hopeless if
-// no GPU has room for it even without the earlier containers, or if all GPUs together
-// have no room for the share and the shares that run beside it. If every share may fit,
-// findHopeless returns a step that does not exist. A pod that already holds GPUs is not
-// checked, as its containers may reuse them.
+// findHopeless returns the first share that no search can place. A share is hopeless if no GPU has
+// room for it, even without the earlier containers. A share is also hopeless if all GPUs together
+// have too little room for the share and the shares beside it. If every share may fit, or if the
+// pod already holds GPUs to reuse, findHopeless returns a step that does not exist.
 func (p *planner) findHopeless() step {
 	nowhere := step{task: -1}
 	if len(p.todo) < len(p.containers) {
@@ -242,7 +242,7 @@ func (p *planner) mayDivide() bool {
 	})
 }
 
-// place finds GPUs for the tasks from the n-th on.
+// place finds GPUs for the n-th task and all later tasks.
 func (p *planner) place(n int) bool {
 	if n == len(p.todo) {
 		return true
@@ -279,7 +279,7 @@ func (p *planner) placeShare(s step, order []int, from int) bool {
 	return p.split && share.SplitPPM != 0 && p.divide(s, order)
 }
 
-// divide spreads a share over several GPUs in order, on each as much as fits.
+// divide spreads a share over several GPUs in order, and takes as much of each GPU as fits.
 func (p *planner) divide(s step, order []int) bool {
 	t := p.todo[s.task]
 	share := t.shares[s.share]
@@ -298,8 +298,8 @@ func (p *planner) divide(s step, order []int) bool {
 	return false
 }
 
-// largest returns the largest part of a share, at most rest, that fits on a card. The
-// part is all of rest, or a multiple of the unit into which the share may be divided.
+// largest returns the largest part of a share, at most rest, that fits on a card. The part is all
+// of rest, or a multiple of the share's smallest piece.
 func (p *planner) largest(container, g int, share request.Share, rest uint32) uint32 {
 	fits := func(ppm uint32) bool {
 		ok := p.take(container, g, share.Piece(ppm))
@@ -329,8 +329,7 @@ func limitOn(usable uint64, share request.Share) uint64 {
 	return limit
 }
 
-// maximumOn returns the MaximumPPM of a share on a card. Time of an MPS card is never
-// lent.
+// maximumOn returns the MaximumPPM of a share on a card. Containers lend no time of an MPS card.
 func maximumOn(c *card, share request.Share) uint32 {
 	if c.mps {
 		return 0
@@ -338,7 +337,7 @@ func maximumOn(c *card, share request.Share) uint32 {
 	return share.MaximumPPM
 }
 
-// take adds a share on a card to a container and reports whether it fits there.
+// take adds a share on a card to a container, and reports whether the share fits on the card.
 func (p *planner) take(container, g int, share request.Share) bool {
 	p.tries--
 	p.tried++
@@ -376,7 +375,7 @@ func (c *card) device(share request.Share) Device {
 	}
 }
 
-// giveBack removes the container's devices that were added last.
+// giveBack removes the last devices of a container.
 func (p *planner) giveBack(container, devices int) {
 	held := &p.containers[container].Devices
 	for range devices {
@@ -447,9 +446,9 @@ func (p *planner) preferred(n int) []int {
 	return p.orders[n]
 }
 
-// inOrder sorts cards, all of them if order is nil. First come the cards that the pod is
-// on; then the policy and the index decide. Packing prefers a GPU in use to an empty GPU,
-// and among GPUs in use the GPU with the least memory left.
+// inOrder sorts the cards in order, or all cards if order is nil. The cards that the pod is on come
+// first. The policy, and then the index, decide the order within the two groups. Packing prefers a
+// GPU in use to an empty GPU, and among GPUs in use the GPU with the least free memory.
 func (p *planner) inOrder(order []int) []int {
 	if order == nil {
 		for g := range p.cards {

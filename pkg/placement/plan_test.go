@@ -18,7 +18,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// state is what the calls of a ledger depend on.
+// state is the part of a ledger that decides the results of its methods.
 type state struct {
 	Allocations []Allocation
 	Free        []Room
@@ -31,7 +31,7 @@ func stateOf(l *Ledger) state {
 }
 
 // TestPlanIsWhatPlaceDoes checks on random histories that Plan returns the allocations or the error
-// of Place, and the free part of the pod's GPUs, and changes nothing.
+// of Place and the free part of the pod's GPUs. Plan must change nothing.
 func TestPlanIsWhatPlaceDoes(t *testing.T) {
 	found, none := 0, 0
 	for seed := range runs {

@@ -139,8 +139,8 @@ func checkBooks(t *testing.T, l *Ledger) {
 	}
 }
 
-// runsIn reports whether the i-th container runs while the phase-th starts, or beside it
-// later.
+// runsIn reports whether checkBooks counts the i-th container in the phase of the phase-th
+// container.
 func runsIn(containers []Allocation, phase, i int) bool {
 	switch {
 	case i == phase:
@@ -212,9 +212,9 @@ func (w world) resize(t *testing.T, l *Ledger, p request.Pod) {
 	}
 }
 
-// TestNeverOvercommits replays random histories of pods that are created, resized and deleted, and of
-// GPUs that become unhealthy. TestNeverOvercommits checks the ledger by an independent account, and each
-// verdict of Fits by Place. After all pods are released, all GPUs are free.
+// TestNeverOvercommits replays random histories of created, resized and deleted pods and of unhealthy GPUs.
+// TestNeverOvercommits checks the ledger by an independent account, and each verdict of Fits by
+// Place. After the release of all pods, all GPUs must be free.
 func TestNeverOvercommits(t *testing.T) {
 	placed := 0
 	for seed := range runs {
@@ -256,8 +256,8 @@ func TestNeverOvercommits(t *testing.T) {
 	}
 }
 
-// TestRestoreInAnyOrder checks that a ledger restored from another's allocations, in any
-// order, equals the other and behaves the same afterwards.
+// TestRestoreInAnyOrder checks that a ledger restored from another ledger's allocations, in any
+// order, equals the other ledger and returns the same results afterwards.
 func TestRestoreInAnyOrder(t *testing.T) {
 	for seed := range runs {
 		w := newWorld(seed)
@@ -321,8 +321,8 @@ func crowd(kind request.Kind, share request.Share) request.Pod {
 	return p
 }
 
-// crowds returns the worst requests for n empty GPUs of 80 GiB. In some pods the last container
-// fits nowhere; in others all but a few containers fit.
+// crowds returns the worst requests for n empty GPUs of 80 GiB. In some pods only the last
+// container fits nowhere; in other pods a few containers fit nowhere.
 func crowds(n int) map[string]request.Pod {
 	little := request.Share{Memory: request.Memory{Bytes: request.MiB}}
 	last := func(p request.Pod) request.Pod {
@@ -369,8 +369,8 @@ func TestPlansAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreRemembered checks that a pod without room is not searched for again
-// until a pod is released or the pod changes.
+// TestRefusalsAreRemembered checks that Place does not search again for a pod without room. Only
+// the release of a pod or a change of the pod leads to another search.
 func TestRefusalsAreRemembered(t *testing.T) {
 	l := New(gpus(16), config.Default())
 	placeAll(l, pod("holder", app("a", mem(10))))
@@ -425,9 +425,8 @@ func TestLeftIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkPlace measures the placement of one container on a node of 8 GPUs with 500
-// pods, for which the NRI handler waits. BenchmarkPlace also measures the worst case, a
-// pod that cannot be placed.
+// BenchmarkPlace measures the placement of one container on a node of 8 GPUs with 500 pods, for
+// which the NRI handler waits. BenchmarkPlace also measures the worst case, a pod without room.
 func BenchmarkPlace(b *testing.B) {
 	cfg := config.Default()
 	cfg.Node.SlotsPerGPU = 100
@@ -470,8 +469,8 @@ func BenchmarkPlace(b *testing.B) {
 	})
 }
 
-// TestLacksAgreesWithTheLedger checks that a share lacks nothing on a GPU exactly if the ledger places
-// a pod with that share alone there.
+// TestLacksAgreesWithTheLedger checks that Lacks returns "" for a share and a GPU exactly if the
+// ledger places a pod with only the share.
 func TestLacksAgreesWithTheLedger(t *testing.T) {
 	verdicts := map[bool]int{}
 	for seed := range runs {
@@ -539,8 +538,8 @@ func TestLacksNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestFitsWithoutIsFitsAfterRelease checks the verdict without some pods against a ledger that has
-// released them.
+// TestFitsWithoutIsFitsAfterRelease compares FitsWithout with Fits of a ledger that has released
+// the other pods.
 func TestFitsWithoutIsFitsAfterRelease(t *testing.T) {
 	verdicts := map[bool]int{}
 	for seed := range runs {

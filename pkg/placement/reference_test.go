@@ -85,8 +85,8 @@ func asNoRoom(err error) *NoRoomError {
 	return none
 }
 
-// referencePlan is a slow version of plan that recounts everything whenever it is
-// needed. referencePlan also reports whether the search was completed.
+// referencePlan is a slow version of plan that computes every load anew. referencePlan also reports
+// whether the search was complete.
 func referencePlan(l *Ledger, pod request.Pod) ([]Allocation, error, bool) {
 	p := reference{
 		cards:   l.cards,
@@ -179,9 +179,9 @@ type reference struct {
 	deepest step // the furthest step reached, for the error
 }
 
-// solve runs up to three searches. If each container requests at most one GPU, the
-// first search tries one GPU for all containers. The next search tries any GPUs, and
-// the last divides shares.
+// solve runs up to three searches. If each container requests at most one GPU, the first search
+// tries one GPU for all containers. The second search tries any GPUs, and the third search divides
+// shares.
 func (p *reference) solve() bool {
 	if p.eachAsksForOne() {
 		for _, g := range p.preferred() {
@@ -214,7 +214,7 @@ func (p *reference) mayDivide() bool {
 	})
 }
 
-// place finds GPUs for the tasks from the n-th on.
+// place finds GPUs for the n-th task and all later tasks.
 func (p *reference) place(n int) bool {
 	if n == len(p.todo) {
 		return true
@@ -248,7 +248,7 @@ func (p *reference) placeShare(s step, order []int, from int) bool {
 	return p.split && share.SplitPPM != 0 && p.divide(s, order)
 }
 
-// divide spreads a share over several GPUs in order, on each as much as fits.
+// divide spreads a share over several GPUs in order, and takes as much of each GPU as fits.
 func (p *reference) divide(s step, order []int) bool {
 	t := p.todo[s.task]
 	share := t.shares[s.share]
@@ -267,8 +267,8 @@ func (p *reference) divide(s step, order []int) bool {
 	return false
 }
 
-// largest returns the largest part of a share, at most rest, that fits on a card. The
-// part is all of rest, or a multiple of the unit into which the share may be divided.
+// largest returns the largest part of a share, at most rest, that fits on a card. The part is all
+// of rest, or a multiple of the share's smallest piece.
 func (p *reference) largest(container, g int, share request.Share, rest uint32) uint32 {
 	fits := func(ppm uint32) bool {
 		ok := p.take(container, g, share.Piece(ppm))
@@ -285,7 +285,7 @@ func (p *reference) largest(container, g int, share request.Share, rest uint32) 
 	return uint32(units) * unit
 }
 
-// take allocates a share on a card to a container, if it fits there.
+// take allocates a share on a card to a container, if the share fits on the card.
 func (p *reference) take(container, g int, share request.Share) bool {
 	p.tries--
 	p.gaveUp = p.gaveUp || p.tries < 0
@@ -347,9 +347,9 @@ func (p *reference) fits(g int, before, now load) bool {
 		(now.clients == before.clients || all.clients <= p.clients)
 }
 
-// preferred returns the cards by preference: first the cards that the pod is on, then
-// by the policy, then by index. Packing prefers a GPU in use to an empty GPU, and
-// among GPUs in use the GPU with the least memory left.
+// preferred returns the cards by preference. The cards that the pod is on come first. The policy,
+// and then the index, decide the order within the two groups. Packing prefers a GPU in use to an
+// empty GPU, and among GPUs in use the GPU with the least free memory.
 func (p *reference) preferred() []int {
 	type rank struct {
 		own, used     bool

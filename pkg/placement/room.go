@@ -15,23 +15,23 @@ type Room struct {
 	UUID    string
 	Index   int
 	Healthy bool
-	// MemoryBytes is the allocatable memory, FreeMemoryBytes the part of it that
-	// is free.
+	// MemoryBytes is the allocatable memory. FreeMemoryBytes is the free part of MemoryBytes.
 	MemoryBytes, FreeMemoryBytes uint64
 	// FreeComputePPM is the unreserved part of the GPU's time, in parts per
 	// million.
 	FreeComputePPM uint32
 	FreeSlots      int
-	// MPS reports that the GPU is shared through the Multi-Process Service. The
-	// service can serve FreeClients more containers.
+	// MPS reports whether containers share the GPU through the Multi-Process Service. The service
+	// can serve FreeClients more containers.
 	MPS         bool
 	FreeClients int
 	// Holders is the number of containers that may run on the GPU at the same
 	// time.
 	Holders int
-	// Exclusive reports that a container has the GPU exclusively.
+	// Exclusive reports whether a container has the GPU exclusively.
 	Exclusive bool
-	// Common reports that containers hold the memory in common, so that no memory is free for others.
+	// Common reports whether containers hold the memory in common, so that no memory is free for
+	// other containers.
 	Common bool
 }
 
@@ -64,7 +64,7 @@ func (l *Ledger) free() []Room {
 	return rooms
 }
 
-// loads returns the load on each card of all pods except some.
+// loads returns the load on each card of all pods except the pods in except.
 func (l *Ledger) loads(except ...string) []load {
 	taken := make([]load, len(l.cards))
 	for i := range l.cards {
@@ -117,8 +117,8 @@ func (r Room) String() string {
 	return name
 }
 
-// Lacks returns why a share has no room on the GPU, as text such as "4096 of 6144 MiB are free"; "" if
-// it has room.
+// Lacks returns why a share has no room on the GPU, in text such as "4096 of 6144 MiB are free". If
+// the share has room, Lacks returns "".
 func (r Room) Lacks(s request.Share) string {
 	switch {
 	case !r.Healthy:
