@@ -32,7 +32,7 @@ func (d alnair) shares(a amounts) ([]Share, error) {
 	return []Share{{Memory: memory, ComputePPM: uint32(compute) * ppmPerPercent}}, nil
 }
 
-// worth also offers compute on a GPU whose memory is held in common.
+// worth also offers compute on a GPU whose memory containers hold in common.
 func (d alnair) worth(_ gpu.GPU, total uint64, left Left) map[string]int64 {
 	gib := most(int64(RoundGiB(total)), func(n int64) bool { return gibOn(uint64(n), total) <= left.Memory })
 	worth := map[string]int64{d.Memory: gib}

@@ -7,9 +7,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// aws is the dialect of the AWS virtual GPU device plugin. aws counts slots,
-// and a GPU has a configured number of them. A slot is the same part of the
-// memory and of the time.
+// aws is the dialect of the AWS virtual GPU device plugin. aws counts slots, and a GPU has a
+// configured number of them. A slot is an equal part of the GPU's memory and time.
 type aws struct{ config.AWS }
 
 func (aws) name() string { return DialectAWS }

@@ -11,7 +11,7 @@ import (
 // wholeGPU is the share of a request for a whole GPU.
 var wholeGPU = Share{Memory: Memory{PPM: Whole}, ComputePPM: Whole, Exclusive: true}
 
-// partOf returns a share of a part of a GPU, in parts per million.
+// partOf returns a share of ppm parts per million of a GPU.
 func partOf(ppm uint32) Share { return Share{Memory: Memory{PPM: ppm}, ComputePPM: ppm} }
 
 func TestAWS(t *testing.T) {

@@ -24,23 +24,22 @@ func Usable(g gpu.GPU, cfg config.Config) uint64 {
 type Left struct {
 	Memory     uint64 // bytes
 	ComputePPM uint32
-	// SlotsTaken is the number of slots held by containers of dialects that
-	// count GPUs.
+	// SlotsTaken is the number of slots that containers of dialects that count GPUs hold.
 	SlotsTaken int
-	// Held reports that a container is on the GPU.
+	// Held reports whether a container is on the GPU.
 	Held bool
-	// Common reports that a container holds the GPU's memory in common.
+	// Common reports whether a container holds the GPU's memory in common.
 	Common bool
-	// Bounded reports that at most Containers more containers can join the GPU.
+	// Bounded reports whether at most Containers more containers can use the GPU.
 	Bounded    bool
 	Containers int
 }
 
 func (l Left) percent() int64 { return int64(l.ComputePPM / ppmPerPercent) }
 
-// counted returns the slots and MiB left for dialects that count GPUs, if
-// slotsPerGPU containers may share a GPU. Both results are 0 if either is,
-// since slots without memory are unusable.
+// counted returns the slots and MiB left for dialects that count GPUs, if slotsPerGPU containers
+// may share a GPU. If no slot or no MiB is left, counted returns 0 for slots and MiB, since slots
+// without memory are unusable.
 func (l Left) counted(slotsPerGPU int) (slots, mib int64) {
 	mib = int64(l.Memory / MiB)
 	slots = min(int64(max(slotsPerGPU-l.SlotsTaken, 0)), mib)
@@ -53,9 +52,9 @@ func (l Left) counted(slotsPerGPU int) (slots, mib int64) {
 	return slots, mib
 }
 
-// Capacity returns the capacity of a node's GPUs in every enabled dialect, by
-// resource name. Unhealthy GPUs do not count. Capacity omits a resource whose
-// amount is 0: a 0 on the Node would fail running pods when kubelet restarts.
+// Capacity returns the capacity of a node's GPUs in every enabled dialect, by resource name.
+// Capacity ignores unhealthy GPUs. Capacity omits a resource whose amount is 0: a 0 on the Node
+// would fail running pods when kubelet restarts.
 func Capacity(gpus []gpu.GPU, cfg config.Config) map[string]int64 {
 	all := make(map[string]Left)
 	for _, g := range gpus {
@@ -66,9 +65,8 @@ func Capacity(gpus []gpu.GPU, cfg config.Config) map[string]int64 {
 	return Free(gpus, all, cfg)
 }
 
-// Free returns the remaining capacity of a node's GPUs in the units of every
-// enabled dialect, by resource name. GPUs that are not in left do not count.
-// Free omits a resource whose amount is 0.
+// Free returns the remaining capacity of a node's GPUs in the units of every enabled dialect, by
+// resource name. Free ignores GPUs that are not in left. Free omits a resource whose amount is 0.
 func Free(gpus []gpu.GPU, left map[string]Left, cfg config.Config) map[string]int64 {
 	total := make(map[string]int64)
 	for _, d := range enabled(cfg.Dialects, cfg.Node) {
@@ -87,8 +85,7 @@ func Free(gpus []gpu.GPU, left map[string]Left, cfg config.Config) map[string]in
 	return total
 }
 
-// Asking returns the pods that have not ended and that name a resource of an
-// enabled dialect.
+// Asking returns the pods that have not ended and name a resource of an enabled dialect.
 func Asking(pods []*corev1.Pod, cfg config.Dialects) []*corev1.Pod {
 	ours := make(map[corev1.ResourceName]bool)
 	for _, name := range Names(cfg) {
@@ -125,11 +122,11 @@ func Names(cfg config.Dialects) []string {
 	return all
 }
 
-// Used returns the amounts of every enabled dialect's resources held by pods
-// that have not ended, as the scheduler and kubelet count them. The Node's
-// capacity must never be less. A pod needs the larger of two amounts. The first
-// amount is the sum of its app containers and sidecars. The second amount is
-// the largest sum of an init container and the sidecars started before it.
+// Used returns the amounts of every enabled dialect's resources that pods hold, as the scheduler
+// and kubelet count the amounts. Used ignores pods that have ended. The Node's capacity must never
+// be less than the amounts. A pod needs the larger of two amounts. The first amount is the sum of
+// the app containers and sidecars. The second amount is the largest sum of an init container and
+// its earlier sidecars.
 func Used(pods []*corev1.Pod, cfg config.Dialects) map[string]int64 {
 	total := make(map[string]int64)
 	names := Names(cfg)
@@ -150,7 +147,7 @@ func Sum(total, more map[string]int64) {
 	}
 }
 
-// add adds two non-negative counts and saturates at the largest. Tenants may write any 63-bit
+// add adds two non-negative counts and saturates at the largest int64. Tenants may write any 63-bit
 // amount into their pods, and a sum that overflows would count as zero.
 func add(a, b int64) int64 {
 	if a > math.MaxInt64-b {

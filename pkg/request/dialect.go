@@ -11,7 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// These are the names of the dialects, as in Container.Dialect.
+// These constants are the names of the dialects, as in Container.Dialect.
 const (
 	DialectNative  = "native"
 	DialectAlnair  = "alnair"
@@ -20,10 +20,9 @@ const (
 	DialectMetaGPU = "metagpu"
 )
 
-// Bounds of a request.
+// These constants are the bounds and units of a request.
 const (
-	// MaxGPUs is the most GPUs that one container may hold. MaxGPUs is the
-	// capacity of a limits page.
+	// MaxGPUs is the most GPUs that one container may hold, which is the capacity of a limits page.
 	MaxGPUs = 16
 	// maxMiB is 16 TiB in MiB. maxMiB keeps every product of an amount of
 	// memory and parts per million within 64 bits.
@@ -45,8 +44,8 @@ type dialect interface {
 	// resources returns the resource names, in the order in which errors name
 	// them.
 	resources() []string
-	// shares returns the shares that a container requests. At least one amount
-	// is not zero.
+	// shares returns the shares that a container requests by its amounts, of which at least one
+	// amount is not zero.
 	shares(amounts) ([]Share, error)
 	// worth returns the available amounts of one GPU, by resource. total is the
 	// GPU's allocatable memory in bytes; left is its remaining capacity.
@@ -104,8 +103,7 @@ func parts(units, perGPU int64) []Share {
 	return shares
 }
 
-// partsLeft returns how many units of 1/perGPU GPU are left, in both memory and
-// time.
+// partsLeft returns how many units of 1/perGPU GPU are left, in memory and in time.
 func partsLeft(perGPU int, total uint64, left Left) int64 {
 	return most(int64(perGPU), func(n int64) bool {
 		ppm := uint32(n * Whole / int64(perGPU))

@@ -10,10 +10,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// metagpu is cnvrg's dialect. metagpu counts shares, and a GPU has a configured
-// number of them. A request for more shares than a GPU has is for whole GPUs
-// and a part of another. Different GPUs may be offered under different resource
-// names.
+// metagpu is cnvrg's dialect. metagpu counts shares, and a GPU has a configured number of them. A
+// request for more shares than a GPU has is for whole GPUs and a part of one more GPU. The
+// configuration may offer different GPUs under different resource names.
 type metagpu struct{ config.MetaGPU }
 
 func (metagpu) name() string { return DialectMetaGPU }
@@ -51,8 +50,7 @@ func (m metagpu) shares(a amounts) ([]Share, error) {
 	return all, nil
 }
 
-// only returns the UUIDs to which a resource name is confined, or nil for any
-// GPU.
+// only returns the UUIDs of the GPUs that a resource name offers, or nil for any GPU.
 func only(s config.DeviceSharing) []string {
 	if slices.Contains(s.UUIDs, config.AllGPUs) {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// native is nri-vgpu's own dialect: a number of GPUs, and MiB and percent of
-// each. Without an amount of memory, a request is for all memory of each GPU.
-// Without an amount of cores, a request has no limit on time.
+// native is nri-vgpu's own dialect: a number of GPUs, MiB of each GPU and percent of each GPU's
+// time. Without an amount of memory, a request is for all memory of each GPU. Without an amount of
+// cores, a request has no limit on time.
 type native struct {
 	config.Native
 	slots int // per GPU

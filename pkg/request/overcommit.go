@@ -15,10 +15,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// LimitAnnotation is the prefix of a pod annotation; a resource name follows it. Containers
-// that request the resource may use as much memory as the annotated number of units is worth,
-// which may exceed their request. A user can write the annotation: it applies only as far as
-// the node's configuration allows.
+// LimitAnnotation is the prefix of a pod annotation; a resource name follows it. A container that
+// requests the resource may use as much memory as the annotated number of units is worth, which may
+// exceed the request. A user can write the annotation, so the node's configuration bounds the
+// number.
 const LimitAnnotation = "gpu-mem-limit."
 
 // Reads reports whether Read reads an annotation of a pod.
@@ -26,8 +26,8 @@ func Reads(annotation string) bool {
 	return annotation == PolicyAnnotation || strings.HasPrefix(annotation, MaximumAnnotation) || strings.HasPrefix(annotation, LimitAnnotation)
 }
 
-// Read returns the requests of all containers of a pod, including the limits that its
-// annotations set.
+// Read returns the requests of all containers of a pod, including the limits and maxima that the
+// pod's annotations set.
 func Read(pod *corev1.Pod, cfg config.Config) (Pod, error) {
 	asked, err := FromPod(pod, cfg.Dialects)
 	if err != nil {
@@ -59,7 +59,7 @@ func (a asker) instead(name string, n int64) []Share {
 	return shares
 }
 
-// eachAnnotated calls set for each pod annotation with a prefix. eachAnnotated passes the
+// eachAnnotated calls set for each pod annotation with a prefix. The arguments of set are the
 // containers that request the resource named after the prefix, and the annotation's number. The
 // error of set describes the allowed values.
 func eachAnnotated(pod *corev1.Pod, asked Pod, prefix string, cfg config.Config,
@@ -69,7 +69,7 @@ func eachAnnotated(pod *corev1.Pod, asked Pod, prefix string, cfg config.Config,
 		return nil
 	}
 	var keys []string
-	for key := range pod.Annotations { // which may be very many
+	for key := range pod.Annotations { // a pod may have very many annotations
 		if strings.HasPrefix(key, prefix) {
 			keys = append(keys, key)
 		}

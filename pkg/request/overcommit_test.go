@@ -84,7 +84,8 @@ func TestOvercommit(t *testing.T) {
 	}
 }
 
-// An annotation applies only to the containers that request its resource.
+// TestOvercommitOfSomeContainers checks that an annotation applies only to the containers that
+// request its resource.
 func TestOvercommitOfSomeContainers(t *testing.T) {
 	cfg := config.Default()
 	cfg.Memory.OvercommitPercent = 100
@@ -120,7 +121,7 @@ func TestAnnotationsAreBounded(t *testing.T) {
 	}
 }
 
-// Annotations that are not read are not kept of a node's pods.
+// TestReads checks which annotations Reads accepts: the cache of pods drops all other annotations.
 func TestReads(t *testing.T) {
 	for annotation, want := range map[string]bool{
 		PolicyAnnotation: true, MaximumAnnotation + "cnvrg.io/metagpu": true, LimitAnnotation + "cnvrg.io/metagpu": true,

@@ -13,16 +13,16 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// MostAsking bounds the containers of a pod that may request a part of a GPU. Schedulers count
-// only the largest init container, so no quota bounds their number, and a pod's cost for the
-// node grows with it.
+// MostAsking bounds the containers of a pod that may request a part of a GPU. Schedulers count only
+// the largest init container, so no quota bounds the number of init containers. A pod's cost for
+// the node grows with the number of its containers.
 const MostAsking = 64
 
-// FromPod parses the requests of all containers of a pod. An invalid request has two dialects
-// in one container, a fraction of a unit or an amount out of range. The error names the
+// FromPod parses the requests of all containers of a pod. A request is invalid if it has two
+// dialects in one container, a fraction of a unit or an amount out of range. The error names the
 // container, the resource and the allowed values. A container with an invalid request must not
-// start. A pod in which more than MostAsking containers request a part of a GPU is an error
-// too. A container whose amounts are all zero requests nothing.
+// start. FromPod also returns an error if more than MostAsking containers request a part of a GPU.
+// A container whose amounts are all zero requests nothing.
 func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 	r := reader{dialects: enabled(cfg, config.Node{})}
 	for _, d := range r.dialects {
@@ -40,11 +40,12 @@ func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 		r.container(c.Name, App, c.Resources)
 	}
 	for _, c := range pod.Spec.EphemeralContainers {
-		// The API server rejects resources on ephemeral containers; they get no GPU.
+		// Ephemeral containers get no GPU: the API server rejects resources on ephemeral
+		// containers.
 		r.container(c.Name, Ephemeral, corev1.ResourceRequirements{})
 	}
 	err := errors.Join(r.errs...)
-	if r.asking > MostAsking { // instead of the errors of that many containers
+	if r.asking > MostAsking { // one error replaces the errors of many containers
 		err = fmt.Errorf("more than %d of its containers ask for a part of a GPU; allowed: %d", MostAsking, MostAsking)
 	}
 	if err != nil {
@@ -91,7 +92,7 @@ type reader struct {
 
 func (r *reader) container(name string, kind Kind, res corev1.ResourceRequirements) {
 	c := Container{Name: name, Kind: kind}
-	if r.asking > MostAsking { // the pod is refused already
+	if r.asking > MostAsking { // FromPod refuses the pod anyway
 		return
 	}
 	spoken, asked, err := r.dialectOf(res.Limits)
@@ -108,8 +109,8 @@ func (r *reader) container(name string, kind Kind, res corev1.ResourceRequiremen
 	r.containers = append(r.containers, c)
 }
 
-// dialectOf returns the dialect of a container's limits and the amounts in it, or nil if the
-// container requests nothing. The API server enforces equal requests and limits of extended
+// dialectOf returns the dialect of a container's limits and the amounts in the dialect, or nil if
+// the container requests nothing. The API server enforces equal requests and limits of extended
 // resources.
 func (r *reader) dialectOf(limits corev1.ResourceList) (dialect, amounts, error) {
 	var spoken dialect
@@ -153,8 +154,8 @@ func amountsIn(limits corev1.ResourceList, names []string) (amounts, error) {
 	return a, nil
 }
 
-// units converts a quantity to a count. The API server validates the quantities of the pods
-// that it admits; units also validates those of other pods.
+// units converts a quantity to a count. The API server validates the quantities of the pods that it
+// admits; units also validates the quantities of other pods.
 func units(q resource.Quantity) (int64, error) {
 	n, exact := q.AsInt64()
 	if !exact || n < 0 {

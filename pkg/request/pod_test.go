@@ -33,7 +33,7 @@ func podOf(containers ...corev1.Container) *corev1.Pod {
 	}
 }
 
-// test is one request in one dialect, and its shares or a part of its error.
+// test is one request in one dialect, with the expected shares or a part of the expected error.
 type test struct {
 	name string
 	asks asks

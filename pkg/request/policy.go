@@ -11,21 +11,21 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// Annotations of pods that set the maximum of their limits on time. A user can write the
-// annotations: they apply only where the node's configuration lets pods choose.
+// These annotations of a pod set the maximum of its limits on time. A user can write the
+// annotations: the annotations are valid only if the node's configuration lets pods choose.
 const (
-	// PolicyAnnotation sets the maximum of all containers: "cap" stands for their limit,
+	// PolicyAnnotation sets the maximum of all containers: "cap" stands for the container's limit,
 	// "share" for all of a GPU's time.
 	PolicyAnnotation = "nri-vgpu.io/compute-policy"
-	// MaximumAnnotation is a prefix; a resource name follows it. The limit of each container
-	// that requests the resource becomes a guarantee. The annotated number of units of the
-	// resource is its maximum. MaximumAnnotation overrides PolicyAnnotation.
+	// MaximumAnnotation is a prefix; a resource name follows it. The limit of each container that
+	// requests the resource becomes a guarantee. The annotated number of units is the container's
+	// maximum. MaximumAnnotation overrides PolicyAnnotation.
 	MaximumAnnotation = "gpu-compute-limit."
 )
 
 // setMaxima sets the maxima of a pod's shares from the node's policy and the pod's annotations.
-// An annotation that is invalid, or that the node does not allow, is an error: the pod must not
-// start.
+// setMaxima returns an error if an annotation is invalid or not allowed on the node: the pod must
+// not start.
 func setMaxima(pod *corev1.Pod, asked Pod, cfg config.Config) error {
 	policy, err := policyOf(pod, cfg.Compute)
 	if err != nil {
@@ -41,7 +41,7 @@ func setMaxima(pod *corev1.Pod, asked Pod, cfg config.Config) error {
 	return eachAnnotated(pod, asked, MaximumAnnotation, cfg, setMaximum)
 }
 
-// policyOf returns the pod's choice of policy, or else the node's policy.
+// policyOf returns the policy that the pod chooses, or the node's policy if the pod chooses none.
 func policyOf(pod *corev1.Pod, cfg config.Compute) (string, error) {
 	chosen, ok := pod.Annotations[PolicyAnnotation]
 	switch {

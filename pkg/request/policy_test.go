@@ -116,7 +116,8 @@ func TestMaximum(t *testing.T) {
 	}
 }
 
-// Neighbouring amounts show that a resource is of time, even if one of them is invalid.
+// TestMaximumOfFewSlots checks that isTime recognizes a resource of time by the neighbours of an
+// amount, even if one neighbour is invalid.
 func TestMaximumOfFewSlots(t *testing.T) {
 	const slots = "k8s.amazonaws.com/vgpu"
 	cfg := config.Default()
@@ -132,7 +133,8 @@ func TestMaximumOfFewSlots(t *testing.T) {
 	}
 }
 
-// A container that requests no part of the time has no limit, and so no maximum.
+// TestPolicyOfSharesWithoutTime checks that a container that requests no part of the time has no
+// maximum.
 func TestPolicyOfSharesWithoutTime(t *testing.T) {
 	cfg := config.Default()
 	cfg.Compute.Policy = config.ComputeShare
@@ -142,8 +144,8 @@ func TestPolicyOfSharesWithoutTime(t *testing.T) {
 	}
 }
 
-// An annotation applies only to the containers that request its resource. The other containers
-// get the policy's maximum.
+// TestMaximumOfSomeContainers checks that an annotation applies only to the containers that request
+// its resource, and that the other containers get the policy's maximum.
 func TestMaximumOfSomeContainers(t *testing.T) {
 	cfg := config.Default()
 	cfg.Compute.PodsMayChoose = true

@@ -13,16 +13,15 @@ const Whole = 1_000_000
 // GiB is the unit of Alnair's memory.
 const GiB = 1 << 30
 
-// Memory is an amount of one GPU's memory, in one of four units. Exactly one field is
-// non-zero.
+// Memory is an amount of one GPU's memory, in one of four units. Exactly one field is not zero.
 type Memory struct {
 	Bytes uint64 `json:"bytes,omitempty"`
 	// PPM is a fraction of the chosen GPU, in parts per million.
 	PPM uint32 `json:"ppm,omitempty"`
 	// GiB counts units as Alnair's nodes advertise them; see On.
 	GiB uint32 `json:"gib,omitempty"`
-	// Common is the whole memory, shared with all other containers that request it in
-	// common. A request for Common has no limit but the GPU's memory, and no guarantee.
+	// Common is the whole memory, which all containers with Common share. A request for Common has
+	// no guarantee, and only the GPU's memory limits the request.
 	Common bool `json:"common,omitempty"`
 }
 
@@ -40,9 +39,9 @@ func (m Memory) On(total uint64) uint64 {
 	return total * uint64(m.PPM) / Whole
 }
 
-// gibOn returns n GiB if the GPU's size was rounded down to whole GiB. If the size was
-// rounded up, gibOn returns n equal parts of the usable memory. Therefore the units that a node
-// advertises never exceed the GPU's memory.
+// gibOn returns n GiB if RoundGiB rounds the GPU's size down. If RoundGiB rounds the size up, gibOn
+// returns n equal parts of the usable memory. Therefore the units that a node advertises never
+// exceed the GPU's memory.
 func gibOn(n, total uint64) uint64 {
 	units := RoundGiB(total)
 	if units*GiB <= total {
@@ -57,29 +56,31 @@ func RoundGiB(bytes uint64) uint64 { return (bytes + GiB/2) / GiB }
 // Share is the part of one GPU that a container requests.
 type Share struct {
 	Memory Memory `json:"memory"`
-	// Limit, if set, is the GPU memory that the container may use. Limit exceeds Memory,
-	// and only Memory is reserved.
+	// Limit, if set, is the GPU memory that the container may use. Limit exceeds Memory, and the
+	// ledger reserves only Memory.
 	Limit Memory `json:"limit,omitzero"`
 	// ComputePPM is the requested part of the GPU's time, in parts per million. 0 reserves
 	// no part and sets no limit.
 	ComputePPM uint32 `json:"computePPM,omitempty"`
-	// MaximumPPM, if not 0, makes ComputePPM a guarantee. The container lends its idle
-	// time, and may use up to this part of the GPU's time when others are idle.
+	// MaximumPPM, if not 0, makes ComputePPM a guarantee. The container lends its idle time, and
+	// may use up to MaximumPPM of the GPU's time when other containers are idle.
 	MaximumPPM uint32 `json:"maximumPPM,omitempty"`
-	// Slots is the number of the GPU's slots that the share occupies: 1 in dialects that
-	// count GPUs, and 0 in dialects whose fractions of a GPU bound their number.
+	// Slots is the number of the GPU's slots that the share occupies. Slots is 1 in dialects that
+	// count GPUs. Slots is 0 in other dialects, since fractions of a GPU bound the number of their
+	// shares.
 	Slots int `json:"slots"`
-	// Exclusive requests a GPU without other containers, and keeps others off it.
+	// Exclusive requests a GPU without other containers, and excludes other containers from the
+	// GPU.
 	Exclusive bool `json:"exclusive,omitempty"`
 	// GPUs, if not empty, are the UUIDs of the only acceptable GPUs.
 	GPUs []string `json:"gpus,omitempty"`
-	// SplitPPM, if not 0, allows the division of a share that fits no single GPU. The
-	// pieces are multiples of this part of a GPU.
+	// SplitPPM, if not 0, allows the division of a share that fits no single GPU. The pieces are
+	// multiples of SplitPPM.
 	SplitPPM uint32 `json:"splitPPM,omitempty"`
 }
 
-// Piece returns the piece of a share that has a part of a GPU, in parts per million. The share has
-// SplitPPM, and thus its memory in PPM. A maximum that rounds down to the guarantee is none.
+// Piece returns the piece of a share that has ppm parts per million of a GPU. The share must have
+// SplitPPM, which requires memory in PPM. A maximum that rounds down to the guarantee becomes 0.
 func (s Share) Piece(ppm uint32) Share {
 	maximum := uint32(uint64(s.MaximumPPM) * uint64(ppm) / uint64(s.Memory.PPM))
 	s.Limit.PPM = uint32(uint64(s.Limit.PPM) * uint64(ppm) / uint64(s.Memory.PPM))
@@ -92,7 +93,7 @@ func (s Share) Piece(ppm uint32) Share {
 // the app containers, which reuse the init containers' GPUs.
 type Kind string
 
-// These are the kinds of container in a pod spec.
+// These constants are the kinds of container in a pod spec.
 const (
 	App       Kind = "app"
 	Init      Kind = "init"
@@ -124,8 +125,8 @@ type Pod struct {
 	Containers []Container `json:"containers"`
 }
 
-// Asks reports whether a container gets GPUs. A container that was not in the parsed spec gets no
-// share.
+// Asks reports whether a container gets GPUs. A container that is not in the parsed spec gets no
+// GPU.
 func (p Pod) Asks(container string) bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Name == container && c.Asks() })
 }

@@ -7,11 +7,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// volcano is the dialect of the Volcano vGPU device plugin. A request names a
-// number of GPUs, MiB or percent of the memory of each, and percent of the time
-// of each. 100 percent of the time requests a GPU exclusively. As in that
-// plugin, a zero beside other amounts is equivalent to omitting the resource,
-// and memory in MiB overrides memory in percent.
+// volcano is the dialect of the Volcano vGPU device plugin. A request names a number of GPUs, MiB
+// or percent of each GPU's memory, and percent of each GPU's time. 100 percent of the time requests
+// a GPU exclusively. As in the plugin, a zero beside other amounts is equivalent to omitting the
+// resource, and memory in MiB overrides memory in percent.
 type volcano struct {
 	config.Volcano
 	number int // per GPU

@@ -38,8 +38,8 @@ func TestVolcano(t *testing.T) {
 	})
 }
 
-// The configuration in docs/how-to/migrate.md for users of HAMi accepts requests in
-// HAMi's names.
+// TestVolcanoUnderHAMisNames checks that the configuration in docs/how-to/migrate.md for users of
+// HAMi accepts requests in HAMi's names.
 func TestVolcanoUnderHAMisNames(t *testing.T) {
 	const (
 		number  = "nvidia.com/gpu"
