@@ -51,14 +51,14 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Announcer allocates GPUs for pods as soon as they are bound, and writes the choice to the pods that
-// no scheduler has assigned GPUs. Thus nri-vgpu-scheduler need not guess it. The Announcer has no
-// state but its failures, and may be stopped and restarted at any time.
+// Announcer allocates GPUs for pods as soon as they are bound, and writes the choice to the pods
+// that no scheduler has assigned GPUs. nri-vgpu-scheduler thus need not guess the choice. The
+// Announcer has no state but its failures, and may be stopped and restarted at any time.
 type Announcer struct {
 	Options
 	poke loop.Wakeup
-	// failures are the failed announcements, by pod, and next the times before which they are not
-	// tried again.
+	// failures are the failed announcements, by pod. next holds, by pod, the time before which the
+	// Announcer does not retry.
 	failures loop.Failures
 	next     map[string]time.Time
 }
@@ -68,7 +68,7 @@ func New(o Options) *Announcer {
 	return &Announcer{Options: o, poke: loop.NewWakeup(), failures: loop.Failures{}, next: map[string]time.Time{}}
 }
 
-// Poke wakes the Announcer because pods were added or changed, or got GPUs. Poke never blocks.
+// Poke wakes the Announcer after pods were added or changed, or got GPUs. Poke never blocks.
 func (a *Announcer) Poke() { a.poke.Signal() }
 
 // Run announces until ctx ends. Run returns at once if scheduling.mode is not "scheduler".
@@ -91,13 +91,14 @@ func (a *Announcer) Run(ctx context.Context) {
 	}
 }
 
-// round checks all pods once. Pods with an assignment come first, because their GPUs are not free.
+// round checks all pods once. round reserves GPUs for pods with an assignment first, because their
+// GPUs are not free.
 func (a *Announcer) round(ctx context.Context) {
 	all := request.Asking(a.Pods.List(), a.Config.Dialects)
 	slices.SortFunc(all, func(x, y *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(rank(x), rank(y)), x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.UID, y.UID))
 	})
-	// All GPUs are allocated before the first write, which may wait for the API server.
+	// round allocates all GPUs before the first write, which may wait for the API server.
 	reserved := make([]error, len(all))
 	for i, pod := range all {
 		reserved[i] = a.reserve(pod)
@@ -107,7 +108,7 @@ func (a *Announcer) round(ctx context.Context) {
 		uid := string(pod.UID)
 		known[uid] = true
 		if time.Now().Before(a.next[uid]) {
-			continue // it failed just now
+			continue // the last attempt failed just now
 		}
 		err := reserved[i]
 		if err == nil {
@@ -137,7 +138,8 @@ func rank(pod *corev1.Pod) int {
 	return 1
 }
 
-// reserve allocates a pod's GPUs. Refusals of containers report that there is no room.
+// reserve allocates a pod's GPUs. A lack of room is no error, because the refusal of a container
+// reports the lack.
 func (a *Announcer) reserve(pod *corev1.Pod) error {
 	if _, err := request.Read(pod, a.Config); err != nil || pod.DeletionTimestamp != nil {
 		return nil //nolint:nilerr // the refusal of a container reports the error

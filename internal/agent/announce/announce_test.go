@@ -155,7 +155,8 @@ func TestChoicesAreAnnounced(t *testing.T) {
 	}
 }
 
-// A pod that is being deleted and has GPUs is announced, because it holds them until it has ended.
+// The Announcer announces a pod that is being deleted, because the pod holds its GPUs until it has
+// ended.
 func TestADeletedPodIsAnnouncedIfItHoldsGPUs(t *testing.T) {
 	deleted := pod("deleted", 0, 1024)
 	deleted.Finalizers = []string{"example.com/keep"}
@@ -215,8 +216,8 @@ func TestFailuresAreLoggedOnceAndRetried(t *testing.T) {
 	}
 }
 
-// If there is no room, the node refuses the pod, and Events report the refusal. The Announcer logs any
-// other error of Reserve.
+// If no GPU has room, the node refuses the pod, and Events report the refusal. The Announcer logs
+// any other error of Reserve.
 func TestGPUsThatCannotBeReservedAreAFailure(t *testing.T) {
 	assigned := pod("assigned", 0, 1024)
 	assigned.Annotations = map[string]string{assign.Annotation: `{"c0":["GPU-0"]}`}
