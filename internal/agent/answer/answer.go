@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package answer reports the results of its assignments to Volcano's scheduler.
+// Package answer reports to Volcano's scheduler the results of the scheduler's assignments.
 package answer
 
 import (
@@ -27,7 +27,7 @@ import (
 const (
 	// interval is how often the Answerer checks the pods without a Poke.
 	interval = 5 * time.Second
-	// gather is how long changes that arrive together are batched.
+	// gather is how long the Answerer batches changes that arrive together.
 	gather = 50 * time.Millisecond
 )
 
@@ -51,14 +51,14 @@ type Options struct {
 	Config config.Config
 	Pods   Pods
 	Places Places
-	// Changed, if set, is called when State has changed; it must not block.
+	// Changed, if set, is called after changes of State. Changed must not block.
 	Changed func()
 	Log     *slog.Logger
 }
 
-// Answerer reports to Volcano's scheduler, by the annotations of pods, the results of its
-// assignments and the allocations of other pods. Answerer derives the annotations from the pods and
-// their allocations, so it may be stopped and restarted at any time.
+// Answerer reports to Volcano's scheduler, by the annotations of pods, the results of the
+// scheduler's assignments and the allocations of other pods. Answerer derives the annotations from
+// the pods and their allocations, so the Answerer may be stopped and restarted at any time.
 type Answerer struct {
 	Options
 	poke loop.Wakeup
@@ -158,7 +158,8 @@ func (a *Answerer) round(ctx context.Context) {
 	a.publish(state, missed)
 }
 
-// publish stores the state. publish keeps the latest AnsweredAt, because pods are deleted.
+// publish stores the state. publish keeps the latest AnsweredAt, because deleted pods have no
+// AnsweredAt.
 func (a *Answerer) publish(state nodereport.Volcano, missed int) {
 	a.mu.Lock()
 	state.AnsweredAt = max(state.AnsweredAt, a.state.AnsweredAt)
@@ -171,8 +172,8 @@ func (a *Answerer) publish(state nodereport.Volcano, missed int) {
 	}
 }
 
-// answer writes the node's answer about a pod to its annotations. answer reports whether the result
-// of the pod's assignment is written.
+// answer writes the node's answer about a pod to the pod's annotations. settled reports whether the
+// result of the pod's assignment is written.
 func (a *Answerer) answer(ctx context.Context, pod *corev1.Pod) (settled bool, err error) {
 	uid := pods.RuntimeUID(pod)
 	assigned := volcano.Assigned(pod)
@@ -180,7 +181,7 @@ func (a *Answerer) answer(ctx context.Context, pod *corev1.Pod) (settled bool, e
 		return false, nil
 	}
 	if assigned && pod.DeletionTimestamp == nil {
-		// If there is no room, the refusal of the container reports the reason.
+		// If no GPU has room, the refusal of the container reports the reason.
 		err = a.Places.Reserve(pod)
 	}
 	held := a.Places.Held(uid)
@@ -201,7 +202,7 @@ func (a *Answerer) answer(ctx context.Context, pod *corev1.Pod) (settled bool, e
 }
 
 // failed reports whether the last request of one of the pod's containers was refused. An earlier
-// process's answer holds until there is a new outcome.
+// process's answer holds until the next outcome.
 func (a *Answerer) failed(uid string, pod *corev1.Pod) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

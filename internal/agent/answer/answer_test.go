@@ -173,7 +173,7 @@ func TestARefusalIsAnswered(t *testing.T) {
 	if w.annotations()[volcano.Phase] != volcano.Failed || a.State() != (nodereport.Volcano{AnsweredAt: 1700000000}) {
 		t.Errorf("after a refusal %v, %+v", w.annotations(), a.State())
 	}
-	// A new process keeps the answer until there is a new outcome.
+	// A new process keeps the answer until the next outcome.
 	w.room = []placement.Allocation{holds()}
 	again := w.answerer()
 	again.round(t.Context())
@@ -205,7 +205,7 @@ func TestAnswersWhenTheAPIServerIsBack(t *testing.T) {
 	}
 }
 
-// Pods that Volcano did not place are announced only if Volcano uses the node.
+// The Answerer announces pods that Volcano did not place only if Volcano uses the node.
 func TestOthersAreAnnouncedWhereVolcanoIs(t *testing.T) {
 	own := pod(nil, container("a", limits{"nri-vgpu.io/vgpu-memory": 1000}))
 	w, a := newWorld(t, own)
@@ -239,7 +239,7 @@ func TestNothingBeforeThePodsAreKnown(t *testing.T) {
 	}
 }
 
-// If the dialect is disabled, no loop removes deleted pods, so no state is kept.
+// If the dialect is disabled, no loop removes deleted pods, so Outcome keeps no state.
 func TestDisabledKeepsNothing(t *testing.T) {
 	w := &world{t: t, client: fake.NewClientset(), synced: true}
 	for _, enabled := range []bool{false, true} {
