@@ -80,9 +80,9 @@ func (f finding) line() string {
 	}
 }
 
-// stops reports whether the configuration requests that a process is stopped. A process of an
-// unknown pod is not stopped: its namespace may be exempt. A process of the host that does not
-// compute is not stopped either: it may be the host's display.
+// stops reports whether the configuration requests that the detector stop a process. The detector
+// stops no process of an unknown pod, whose namespace may be exempt. The detector also stops no
+// host process without Compute, which may be the host's display.
 func (d *Detector) stops(f finding) bool {
 	if f.kind == Host {
 		return d.Config.HostAction == config.DetectStop && f.computes()
@@ -95,7 +95,7 @@ func (d *Detector) stops(f finding) bool {
 func (d *Detector) stop(f finding) {
 	now, handle, err := d.Proc.Pin(f.PID)
 	if err != nil {
-		return // it has ended
+		return // the process has ended
 	}
 	defer handle.Close()
 	err = errors.New("it has moved to another cgroup")
@@ -111,7 +111,7 @@ func (d *Detector) stop(f finding) {
 	d.write(f.PodUID, events.VGPUStopped, fmt.Sprintf("stopped process %d (%q) on %s, as [detection] in config.toml requests", f.PID, f.Name, f.uuid))
 }
 
-// accuse reports a usage page that cannot be true, once for as long as the mismatch lasts.
+// accuse reports a usage page that understates the memory in use, once while the mismatch lasts.
 func (d *Detector) accuse(c container, m mismatch) {
 	if d.observed[m.container] || m.explained {
 		return

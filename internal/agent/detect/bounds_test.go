@@ -22,8 +22,8 @@ func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "bytes and inodes of its usage page's file system", fmt.Sprintf("%.1f MiB", float64(limits.UsageBytes)/(1<<20)))
 }
 
-// If too many look-ups hang, a container's state is unknown. Only containers whose look-ups hang
-// are reported.
+// If too many look-ups hang, the state of the other containers is unknown. The detector reports
+// only the containers whose look-ups hang.
 func TestTooManyLookUpsThatHangSayNothing(t *testing.T) {
 	h := newHouse(t)
 	n := inMounts(h)
@@ -42,7 +42,7 @@ func TestTooManyLookUpsThatHangSayNothing(t *testing.T) {
 	h.wantMetric(0, h.detector.Metrics.displaced)
 }
 
-// A page that is kept busy counts as broken after two minutes, and not before.
+// A page that a tenant keeps busy counts as broken after two minutes, and not before.
 func TestAPageIsBusyForTwoMinutes(t *testing.T) {
 	h := newHouse(t)
 	synctest.Test(t, func(t *testing.T) {

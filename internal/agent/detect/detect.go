@@ -2,11 +2,10 @@
 
 // Package detect finds processes that use a GPU without permission. The package reads each GPU's
 // processes from the driver, and their cgroups from the kernel. The package reports a process that
-// belongs to no container of ours, bypasses the interposer, or uses an API without limits that is
-// not allowed. If the configuration requests that, the package also stops the process. In a
-// container whose mounted files of ours were displaced, every process counts as a bypass. If a
-// container holds more than its usage page reports, the package passes the observed amount to the
-// container's processes.
+// belongs to no container of ours, bypasses the interposer, or uses a forbidden API. The package
+// also stops the process if the configuration requests a stop. If our files in a container were
+// displaced, every process of the container counts as a bypass. If a container holds more than its
+// usage page reports, the package passes the observed amount to the container's processes.
 package detect
 
 import (
@@ -50,7 +49,7 @@ type GPUs interface {
 type Containers interface {
 	// Holders returns the allocations of our running containers, by the runtime's id.
 	Holders() map[string]placement.Allocation
-	// Carried returns our files that are mounted in each container, by the same id.
+	// Carried returns our files that are mounted in each container, by the runtime's id.
 	Carried() map[string]ourfiles.Carried
 	// Synchronized reports whether all of the runtime's containers are known.
 	Synchronized() bool
@@ -137,8 +136,7 @@ func (d *Detector) Run(ctx context.Context) {
 	}
 }
 
-// round looks once. If a check finds a problem, the detector repeats it until the problem is
-// confirmed.
+// round checks the GPUs once, and up to looks times while the checks find the same problem.
 func (d *Detector) round(ctx context.Context) {
 	if !d.Containers.Synchronized() || !d.Pods.HasSynced() {
 		return // an unknown container is no evidence yet
@@ -168,7 +166,7 @@ func (d *Detector) round(ctx context.Context) {
 	d.observe(p, mismatches)
 }
 
-// look queries the driver and the kernel. The result is false if the driver does not answer.
+// look queries the driver and the kernel. look returns false if the driver does not answer.
 func (d *Detector) look(ctx context.Context) (*picture, bool) {
 	p := &picture{answered: map[string]bool{}, containers: map[string]container{}}
 	for id, held := range d.Containers.Holders() {
@@ -209,8 +207,8 @@ func (d *Detector) lookAgain(p *picture) {
 	}
 }
 
-// tell logs the driver's error when the error changes. Other parts report a driver that does not
-// answer, too.
+// tell logs the driver's error when the error changes. Other components also report a driver that
+// does not answer.
 func (d *Detector) tell(err error) {
 	if d.failure.Note(err) == loop.Failed {
 		d.Log.Warn("failed to list the processes on the GPUs", "error", err)
@@ -251,8 +249,9 @@ func (d *Detector) exempt(s sighting) bool {
 	return ok && slices.Contains(d.Exempt, pod.Namespace) && !d.Containers.Unlimited(s.Container)
 }
 
-// observe writes the observed memory of each container with a mismatch to its limits page, at every
-// round. The method also clears the observation of containers that no longer have a mismatch.
+// observe writes the observed memory of each container with a mismatch to the container's limits
+// page, at every round. observe also clears the observation of containers that no longer have a
+// mismatch.
 func (d *Detector) observe(p *picture, mismatches []mismatch) {
 	held := map[string][]uint64{}
 	for _, m := range mismatches {

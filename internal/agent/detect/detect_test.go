@@ -154,8 +154,8 @@ const ours = "/kubepods/pod" + podUID + "/"
 
 func (h *house) round() { h.Helper(); h.detector.round(h.Context()) }
 
-// wantTold checks that each Event since the last call begins with one of these texts, and that none
-// is missing.
+// wantTold checks that each Event since the last call begins with one of the wanted texts, and that
+// no wanted text is missing.
 func (h *house) wantTold(want ...string) {
 	h.Helper()
 	slices.Sort(h.told)
@@ -230,7 +230,8 @@ func TestWhatAsksIsFoundInExemptNamespaces(t *testing.T) {
 	}
 }
 
-// A tenant can start many processes: a round reports only some, and later rounds the rest.
+// A tenant can start many processes. A round reports at most maxSaid processes, and later rounds
+// report the rest.
 func TestARoundSaysNoMoreThanSome(t *testing.T) {
 	h := newHouse(t)
 	for range maxSaid + 2 {

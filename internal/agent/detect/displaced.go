@@ -15,8 +15,7 @@ import (
 )
 
 // lookAtFiles checks whether a program that starts in each container with limits finds our files.
-// The checks go through the first process, and through each process on a GPU in another mount
-// namespace.
+// lookAtFiles checks the mount namespace of the first process, and of each process on a GPU.
 func (d *Detector) lookAtFiles(p *picture) {
 	for id, carried := range d.Containers.Carried() {
 		c, ours := p.containers[id]
@@ -51,8 +50,8 @@ func (d *Detector) findDisplaced(id string, pids []int, mounts []ourfiles.Mount)
 	return nil
 }
 
-// filesAt checks our files in the mount namespace of a process that stays in the container. If too
-// many look-ups hang, the result is nil: their own containers cause that.
+// filesAt checks our files in the mount namespace of a process that stays in the container. filesAt
+// returns nil if too many look-ups hang, because other containers cause the hanging look-ups.
 func (d *Detector) filesAt(id string, pid int, mounts []ourfiles.Mount) error {
 	started := d.startedIn(id, pid)
 	if started == 0 {
@@ -95,7 +94,7 @@ func confirmDisplaced(earlier, later map[string]error) map[string]error {
 	return later
 }
 
-// tellDisplaced reports each container with displaced files, once for as long as that lasts.
+// tellDisplaced reports each container with displaced files, once while the files stay displaced.
 func (d *Detector) tellDisplaced(p *picture, displaced map[string]error) {
 	d.Metrics.displaced.Set(float64(len(displaced)))
 	for id := range d.displaced {

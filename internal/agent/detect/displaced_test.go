@@ -60,7 +60,8 @@ func (h *house) link(pid int, name string) {
 	}
 }
 
-// A registered process is not trusted in a container that the interposer cannot enter.
+// The detector does not trust a registered process in a container whose new programs cannot load
+// the interposer.
 func TestFilesThatAreTakenAway(t *testing.T) {
 	const aside = paths.ContainerHomeDir + ".x"
 	h := newHouse(t)
@@ -82,7 +83,7 @@ func TestFilesThatAreTakenAway(t *testing.T) {
 	if h.wantMetric(0, h.detector.Metrics.stopped.WithLabelValues("bypass")); !alive(n.PID) {
 		t.Error("it was stopped")
 	}
-	// Displaced files are found in a container without a process on a GPU, too.
+	// The detector also finds displaced files in a container without a process on a GPU.
 	h.processes[gpuA] = nil
 	n.Do("remove", "/data")
 	n.Do("rename", paths.ContainerHomeDir, aside)
@@ -116,7 +117,7 @@ func TestAProcessWithItsOwnMounts(t *testing.T) {
 	h.wantTold("p VGPUBypassed nri-vgpu's files were removed", "p VGPUBypassed process", "p VGPUBypassed process")
 }
 
-// A container that hangs its own file systems is still reported.
+// The detector still reports a container that hangs its own file systems.
 func TestFilesThatCannotBeLookedAt(t *testing.T) {
 	h := newHouse(t)
 	n := inMounts(h)

@@ -70,7 +70,7 @@ func (h *house) use(machine *simtest.Machine, options ...string) (pid int) {
 	return pid
 }
 
-// A tenant that uses its GPU through Vulkan, and never CUDA, is found.
+// The detector finds a tenant that uses its GPU only through Vulkan.
 func TestGraphicsGoAroundTheLimits(t *testing.T) {
 	h, machine := driven(t)
 	uuid := h.holders[containerID].Devices[0].UUID
@@ -81,7 +81,7 @@ func TestGraphicsGoAroundTheLimits(t *testing.T) {
 	h.wantMetric(1, h.detector.Metrics.unaccounted.WithLabelValues(uuid, "bypass"))
 	h.wantMetric(1, h.detector.Metrics.kinds.WithLabelValues(uuid, "graphics"))
 	h.wantMetric(0, h.detector.Metrics.kinds.WithLabelValues(uuid, "compute"))
-	// The memory of such a process reduces the memory for processes that compute.
+	// The memory of a process without CUDA reduces the memory for processes that compute.
 	if got := h.observed(); got != 300*mib {
 		t.Errorf("observed are %d bytes", got)
 	}
@@ -109,7 +109,7 @@ func TestGraphicsGoAroundTheLimits(t *testing.T) {
 	})
 }
 
-// A registered process that computes and also encodes video is found, too.
+// The detector also finds a registered process that computes and encodes video.
 func TestVideoGoesAroundTheLimits(t *testing.T) {
 	h, machine := driven(t)
 	uuid := h.holders[containerID].Devices[0].UUID
@@ -121,7 +121,7 @@ func TestVideoGoesAroundTheLimits(t *testing.T) {
 	machine.EndUse(t, pid)
 }
 
-// The node's display is reported, and not killed.
+// The detector reports the node's display, and does not stop it.
 func TestDisplaysAreNotStopped(t *testing.T) {
 	h, machine := driven(t)
 	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectStop})

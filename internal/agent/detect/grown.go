@@ -11,11 +11,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// grownPause is how long a container that grows its usage page is not reported again.
+// grownPause is the least time between two reports that a container has grown its usage page.
 const grownPause = 10 * time.Minute
 
-// cut truncates a container's usage page if a program in the container has grown it, as no
-// interposer does. A page of an older release lies on the node's /run and takes its memory.
+// cut truncates a container's usage page if a program in the container has grown the page, as no
+// interposer does. A page of an older release is a file on the node's /run and takes memory of
+// /run.
 func (d *Detector) cut(c *container, path string) {
 	was, err := limits.Cut(path)
 	if err != nil {

@@ -49,13 +49,13 @@ func limitless(apis gpu.APIs) gpu.APIs { return apis & (gpu.Graphics | gpu.Video
 // container is a running container of ours.
 type container struct {
 	placement.Allocation
-	// made is when the container's files were made.
+	// made is the creation time of the container's files.
 	made time.Time
 	// interposed reports whether the container has pages, and the interposer keeps its accounts on
-	// them.
+	// the pages.
 	interposed bool
-	// before and after are the container's usage page, read before and after the driver was asked;
-	// empty if the page cannot be read.
+	// before and after are the container's usage page before and after the query of the driver.
+	// Each page is empty if its read failed.
 	before, after limits.Usage
 	// busy reports whether locks or a lease kept the page from being read.
 	busy bool
@@ -136,7 +136,7 @@ func (c container) hasSlot(pid uint32) bool {
 // memory at its next allocation.
 const noise = 64 << 20 // bytes
 
-// mismatch is a container that holds more of a GPU than its usage page reports, or than its limit.
+// mismatch is a container that holds more of a GPU than its usage page reports or its limit allows.
 type mismatch struct {
 	container string // the runtime's id
 	device    int    // in the order of its pages
@@ -149,7 +149,8 @@ type mismatch struct {
 	unsure bool
 }
 
-// compare finds containers whose usage page cannot be true.
+// compare returns the containers that hold more than their usage page reports or their limit
+// allows.
 func (p *picture) compare() []mismatch {
 	var found []mismatch
 	for id, c := range p.containers {
@@ -193,8 +194,8 @@ func claim(u limits.Usage, device int) uint64 {
 }
 
 // confirmMismatches keeps the mismatches that both the earlier checks and a later check found, with
-// the lesser of the bytes. confirmMismatches thus drops processes that ended, and memory that was
-// freed, between the driver's answer and the read of the page.
+// the smaller of the two held amounts. confirmMismatches thus drops processes that ended, and
+// memory that was freed, between the driver's answer and the read of the page.
 func confirmMismatches(earlier, later []mismatch) []mismatch {
 	var both []mismatch
 	for _, e := range earlier {
@@ -212,7 +213,8 @@ func confirmMismatches(earlier, later []mismatch) []mismatch {
 type finding struct {
 	sighting
 	kind Kind
-	// displaced is the reason why no process of its container can be trusted, or nil.
+	// displaced is the error because of which no process of the finding's container can be trusted,
+	// or nil.
 	displaced error
 }
 

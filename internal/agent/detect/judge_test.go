@@ -65,8 +65,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Graphics and video APIs have no limits. A process that uses them in a container with limits
-// bypasses the limits, registered or not, unless the APIs are allowed.
+// Graphics and video APIs have no limits. A process that uses graphics or video APIs in a container
+// with limits bypasses the limits, registered or not, unless the configuration allows the APIs.
 func TestJudgeByAPI(t *testing.T) {
 	a := placement.Device{UUID: "GPU-a", MemoryBytes: 1000 * mib}
 	const both = gpu.Graphics | gpu.Video
@@ -145,7 +145,7 @@ func TestCompare(t *testing.T) {
 				sum += held * mib
 				p.sightings = append(p.sightings,
 					sighting{registry.Process{PID: i, Place: at("u", "c")}, "GPU-a", held * mib, gpu.Compute},
-					// Neither process counts.
+					// The processes on another GPU and in another container do not count.
 					sighting{registry.Process{PID: i, Place: at("u", "c")}, "GPU-b", 1 << 40, gpu.Compute},
 					sighting{registry.Process{PID: i, Place: at("u", "d")}, "GPU-a", 1 << 40, gpu.Compute})
 			}

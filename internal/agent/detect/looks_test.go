@@ -49,7 +49,7 @@ func TestADriverThatDoesNotAnswerIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// A process may take its slot while the driver is asked.
+// A process may take its slot during the query of the driver.
 func TestPagesOfSeenContainersAreReadAgain(t *testing.T) {
 	h := newHouse(t)
 	p := &picture{

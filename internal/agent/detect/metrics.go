@@ -91,11 +91,11 @@ func (m *Metrics) setMismatches(p *picture, mismatches []mismatch) {
 	m.observed.Reset()
 	for _, x := range mismatches {
 		c := p.containers[x.container]
-		m.observed.WithLabelValues(c.Namespace, c.Pod, c.Container, c.Devices[x.device].UUID).Add(float64(x.held)) // with its namesakes
+		m.observed.WithLabelValues(c.Namespace, c.Pod, c.Container, c.Devices[x.device].UUID).Add(float64(x.held)) // containers with the same names share a series
 	}
 }
 
-// setKinds counts the processes that the driver lists, all of them.
+// setKinds counts all processes that the driver lists, by kind of API.
 func (m *Metrics) setKinds(processes map[string][]gpu.Process) {
 	m.kinds.Reset()
 	for uuid, running := range processes {

@@ -6,8 +6,8 @@ import "github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 
 // tellRefusals writes an Event for each container whose processes were refused memory at their
 // limit since the last check. The count comes from the container's own page; a tenant that
-// falsifies it only produces Events on its own pod. The earlier agent reported refusals from before
-// this agent's start.
+// falsifies the count only produces Events on its own pod. The earlier agent reported the refusals
+// from before this agent's start.
 func (d *Detector) tellRefusals(p *picture) {
 	before := d.refused
 	d.refused = make(map[string][]uint64, len(p.containers))
@@ -29,7 +29,7 @@ func (d *Detector) tellRefusals(p *picture) {
 				continue
 			}
 			said++
-			// The words never change, so that Kubernetes counts one Event.
+			// The text never changes, so that Kubernetes counts repetitions of one Event.
 			d.writeRefusal(c, i)
 		}
 		d.refused[id] = counts

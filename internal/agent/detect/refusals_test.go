@@ -18,7 +18,7 @@ func TestRefusedMemoryIsToldWhenThereIsMoreOfIt(t *testing.T) {
 	}
 	const line = `p VGPUMemoryLimitReached container "main" was refused memory at its limit of 1000 MiB of ` + gpuA
 	look("one", 7)
-	h.wantTold() // these refusals were before this agent
+	h.wantTold() // these refusals precede this agent
 	look("one", 7)
 	h.wantTold()
 	look("one", 9)
@@ -30,7 +30,7 @@ func TestRefusedMemoryIsToldWhenThereIsMoreOfIt(t *testing.T) {
 	made = time.Now()
 	look("another", 1)
 	h.wantTold(line)
-	look("another", 0) // a container was made anew
+	look("another", 0) // a new container
 	h.wantTold()
 
 	delete(h.pods, podUID)

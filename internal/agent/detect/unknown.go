@@ -25,8 +25,8 @@ type busyPage struct {
 }
 
 // usage reads a container's usage page. If the read fails for a cause other than the page's
-// content, usage records that on the container. A page that the tenant has corrupted reports no
-// use.
+// content, usage marks the container as busy or unknown. A page that the tenant has corrupted
+// reports no use.
 func (d *Detector) usage(c *container) limits.Usage {
 	if !c.interposed {
 		return limits.Usage{}
@@ -52,7 +52,7 @@ func (d *Detector) usage(c *container) limits.Usage {
 }
 
 // broken reports whether the tenant's content makes a usage page unreadable. The tenant cannot
-// write to the limits page. Pages that both have another version were made by another release.
+// write to the limits page. If both pages have another version, another release created them.
 func broken(dir string, err error) bool {
 	if errors.Is(err, limits.ErrVersion) {
 		_, err := limits.Read(filepath.Join(dir, limits.LimitsFile))
@@ -61,8 +61,8 @@ func broken(dir string, err error) bool {
 	return errors.Is(err, limits.ErrForeign) || errors.Is(err, limits.ErrTruncated) || errors.Is(err, limits.ErrCorrupt)
 }
 
-// settle decides what busy pages mean. A busy page is unknown until it has been busy for so long
-// that its tenant must intend it.
+// settle marks containers with a busy page as unknown for d.patience. After d.patience, settle
+// reports that the container's tenant keeps the page busy.
 func (d *Detector) settle(p *picture) {
 	maps.DeleteFunc(d.busy, func(id string, _ busyPage) bool { return !p.containers[id].busy })
 	for id, c := range p.containers {
@@ -96,7 +96,7 @@ func certain(findings []finding) []finding {
 }
 
 // certain returns the mismatches of a first check that depend on no unreadable page. certain keeps
-// mismatches of containers with an observation, so that the observation is renewed.
+// the mismatches of containers with an observation, so that observe renews the observation.
 func (d *Detector) certain(mismatches []mismatch) []mismatch {
 	return slices.DeleteFunc(mismatches, func(m mismatch) bool { return m.unsure && !d.observed[m.container] })
 }

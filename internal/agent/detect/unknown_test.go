@@ -22,7 +22,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
-// newer writes the version after this release's into a page, behind the page's magic.
+// newer writes the next release's version into a page, behind the page's magic.
 func (h *house) newer(page string) {
 	h.Helper()
 	path := filepath.Join(h.dir, page)
@@ -36,7 +36,7 @@ func (h *house) newer(page string) {
 	}
 }
 
-// lease takes a lease on the container's usage page, as its root can, until the
+// lease takes a lease on the container's usage page, as root in the container can, until the
 // returned function is called.
 func (h *house) lease() (release func()) {
 	h.Helper()
@@ -250,7 +250,7 @@ func TestJudgeOfAnUnknownPage(t *testing.T) {
 	}
 }
 
-// Reported refusals are not reported again after the page was unknown.
+// The detector does not repeat reported refusals after the page was unknown.
 func TestRefusalsOutliveAnUnknownPage(t *testing.T) {
 	h := newHouse(t)
 	c := container{Allocation: h.holders[containerID], made: time.Now(), before: limits.Usage{Devices: []limits.DeviceUsage{{Refusals: 3}}}}
