@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package evict evicts pods that fit no single GPU of the node. The scheduler places these pods
-// here because the sum of the GPUs has room. After some refusals the evictor evicts the pod, so
-// that its controller creates another pod, on another node if there is room.
+// Package evict evicts pods that fit no single GPU of the node. The scheduler places a pod on the
+// node if the sum of the GPUs has room. After some refusals the evictor evicts the pod. The pod's
+// controller then creates another pod, which may fit another node.
 package evict
 
 import (
@@ -30,15 +30,15 @@ const (
 	pace = 10 * time.Second
 	// evictTimeout bounds one request.
 	evictTimeout = 10 * time.Second
-	// forgetAfter is the time after which the evictor drops a pod since its last refusal, and a
-	// controller since the last eviction of its pods.
+	// forgetAfter is how long the evictor remembers a pod after its last refusal, and a controller
+	// after the last eviction of its pods.
 	forgetAfter = time.Hour
-	// maxDoublings bounds the required refusals of a controller's pods that return to this node, at
-	// 64 times those of the first pod.
+	// maxDoublings bounds how often the required number of refusals doubles for a controller's pods
+	// that return to this node. Six doublings require 64 times the refusals of the first pod.
 	maxDoublings = 6
 	// maxPods bounds the pods whose refusals are kept, and maxWhy the bytes of each pod's reason.
-	// Tenants can create unfitting pods at any rate. Beyond maxPods, the evictor drops the pod
-	// whose last refusal is the oldest.
+	// Tenants can create unfitting pods at any rate. If maxPods are recorded, the evictor drops the
+	// pod whose last refusal is the oldest.
 	maxPods     = 1024
 	maxWhy      = 1024
 	queueLength = 64
@@ -133,7 +133,7 @@ func (e *Evictor) Refused(ref pods.Ref, container, why string) {
 	}
 }
 
-// makeRoom drops the oldest pod if maxPods are recorded. e.mu is held.
+// makeRoom drops the oldest pod if maxPods are recorded. The caller holds e.mu.
 func (e *Evictor) makeRoom() {
 	if len(e.refused) < maxPods {
 		return
@@ -147,7 +147,7 @@ func (e *Evictor) makeRoom() {
 	delete(e.refused, oldest)
 }
 
-// Granted records that a pod got room after all.
+// Granted drops the refusals of a pod that has got room.
 func (e *Evictor) Granted(ref pods.Ref) { e.PodGone(ref.UID) }
 
 // PodGone drops a pod that was deleted or has ended, by the runtime's UID.
@@ -175,7 +175,7 @@ func (e *Evictor) Run(ctx context.Context) {
 	}
 }
 
-// consider evicts a pod that is due for eviction, and reports whether it tried.
+// consider evicts a pod that is due for eviction, and reports whether it attempted an eviction.
 func (e *Evictor) consider(ctx context.Context, ref pods.Ref) bool {
 	pod, ok := e.Pods.Cached(ref)
 	if !ok {
@@ -211,7 +211,8 @@ func (e *Evictor) count(ref pods.Ref) (int, string) {
 }
 
 // patience returns the number of refusals after which a pod is evicted. The number doubles with
-// each evicted pod of the same controller, because a pod that came back has no other node.
+// each evicted pod of the same controller, because a pod that returns to this node fits no other
+// node.
 func (e *Evictor) patience(pod *corev1.Pod) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -231,7 +232,7 @@ func (e *Evictor) evict(ctx context.Context, pod *corev1.Pod, count int, why str
 	defer cancel()
 	err := e.Client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		// The UID keeps the eviction from another pod of that name.
+		// The UID prevents the eviction of another pod with this name.
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
 	log := e.Log.With("namespace", pod.Namespace, "pod", pod.Name, "refusals", count)

@@ -138,7 +138,7 @@ func TestMetricsAreDescribedAndCollected(t *testing.T) {
 	}
 }
 
-// cluster is the surroundings of an evictor, and records the evictor's actions.
+// cluster simulates the environment of an evictor, and records the evictor's actions.
 type cluster struct {
 	*Evictor
 	mu      sync.Mutex
@@ -434,8 +434,8 @@ func TestSwitchedOffNothingIsCountedOrEvicted(t *testing.T) {
 	})
 }
 
-// A pod names its controller itself. A pod that names another namespace's controller does not delay
-// evictions there.
+// The creator of a pod chooses the controller that the pod names. A pod that names another
+// namespace's controller does not delay evictions in that namespace.
 func TestAnotherNamespacesControllerIsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forged, honest := newPod("forged", of("ReplicaSet")), newPod("honest", of("ReplicaSet"))

@@ -12,7 +12,7 @@ import (
 // Verdict is the decision on a pod that was refused.
 type Verdict int
 
-// The verdicts.
+// These constants are the verdicts.
 const (
 	Wait  Verdict = iota // the pod may still fit, or is already ending
 	Keep                 // the pod stays: an eviction would not help

@@ -4,7 +4,7 @@ package evict
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// These are the results of considering pods that were refused too often.
+// These constants are the results of considering pods that were refused too often.
 const (
 	resultEvicted = "evicted"
 	resultKept    = "kept"   // no controller would create another pod, or only on this node
