@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// stuckHandler is how long a handler may run before the agent counts as dead, which is far
-	// longer than any runtime waits for a handler.
+	// stuckHandler is how long a handler may run before the agent counts as dead. No runtime waits
+	// nearly as long for a handler.
 	stuckHandler = 30 * time.Second
 	// stuckRound is the longest acceptable time since the end of the last round. A round waits for
 	// the driver at most gpu.DefaultTimeout.
 	stuckRound = 60 * time.Second
 )
 
-// unhealthy returns the reasons to restart the agent, nil if there are none.
+// unhealthy returns the reasons to restart the agent, nil without reasons.
 func (h *Heartbeat) unhealthy(now time.Time) []string {
 	var why []string
 	if stuck := h.Plugin.Stuck(); stuck > stuckHandler {

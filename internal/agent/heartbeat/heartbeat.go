@@ -71,8 +71,8 @@ type Options struct {
 	Ledger    *placement.Ledger
 	Pods      Pods
 	Plugin    Plugin
-	// Prepare, if set, receives the GPUs before containers are placed on them. Prepare may take
-	// some seconds for a new GPU.
+	// Prepare, if set, receives the GPUs before the agent places containers on them. Prepare may
+	// take some seconds for a new GPU.
 	Prepare func(context.Context, []gpu.GPU)
 	// Changed receives the GPUs whenever they may have changed.
 	Changed func([]gpu.GPU) error
@@ -99,7 +99,8 @@ type Heartbeat struct {
 	failure loop.Failure
 	// health is the last reported reason of each GPU, by UUID: "" is healthy.
 	health map[string]string
-	// begun is when this agent started; registered: the runtime once had its plugin.
+	// begun is when this agent started. registered reports whether the runtime has ever had the
+	// agent's plugin.
 	begun      time.Time
 	registered bool
 }
@@ -122,7 +123,7 @@ func (h *Heartbeat) Poke() { h.poke.Signal() }
 // PodsChanged requests a count of the free capacity. PodsChanged never blocks.
 func (h *Heartbeat) PodsChanged() { h.podsChanged.Signal() }
 
-// tellGuard logs once that the runtime has not loaded the guard yet.
+// tellGuard logs that the runtime has not loaded the guard yet, and writes an Event.
 func (h *Heartbeat) tellGuard() {
 	if h.Config.Guard.PluginDir == "" {
 		return
@@ -224,7 +225,7 @@ func (h *Heartbeat) tellHealth(gpus []gpu.GPU) {
 // leavesReport reports whether the previous agent's report must stay. The report must stay while
 // this agent starts and is not registered yet, if the previous agent was registered. A restart thus
 // withdraws no capacity. The heartbeat in the old report does not advance, so the patcher treats
-// the report as stale, like a dead agent's.
+// the report as stale, like the report of a dead agent.
 func (h *Heartbeat) leavesReport(path string) bool {
 	h.registered = h.registered || h.Plugin.Registered()
 	if h.registered || time.Since(h.begun) > registerGrace {
@@ -246,8 +247,8 @@ func (h *Heartbeat) report(ctx context.Context, gpus []gpu.GPU, sums *nodereport
 		volcano = h.Volcano()
 	}
 	registered := h.Plugin.Registered()
-	// An agent that ends deregisters its plugin after ctx has ended. The report of that would
-	// withdraw capacity at each restart.
+	// An agent that ends deregisters its plugin after ctx has ended. A report without the plugin
+	// would withdraw capacity at each restart.
 	if ctx.Err() != nil {
 		return
 	}

@@ -106,7 +106,7 @@ func TestReport(t *testing.T) {
 }
 
 // TestARestartWithdrawsNothing checks that the previous agent's report stays until this agent is
-// registered, for a while.
+// registered or registerGrace has passed.
 func TestARestartWithdrawsNothing(t *testing.T) {
 	n := oneGPU()
 	before := newAgent(t, n)
@@ -221,8 +221,8 @@ func TestRunBeatsAndCanBePoked(t *testing.T) {
 	})
 }
 
-// An added pod is reported at once, and a deleted pod at the next round. Without changes nothing is
-// written between rounds.
+// The heartbeat reports an added pod at once, and a deleted pod at the next round. Without changes,
+// the heartbeat writes nothing between rounds.
 func TestWhatPodsTakeIsToldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := oneGPU()

@@ -14,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// maxComing bounds how many coming pods are placed on trial, so that many pods that fit nowhere
+// maxComing bounds how many coming pods sums places on trial, so that many pods that fit nowhere
 // cost at most some milliseconds.
 const maxComing = 64
 
@@ -83,7 +83,8 @@ func (h *Heartbeat) coming(asking []*corev1.Pod) []request.Pod {
 
 // urgent reports whether the Node must be updated immediately. If less capacity is free than the
 // Node offers, the scheduler may bind pods that find no room. If the Node offers less than its own
-// pods use, kubelet would reject some of them. More free capacity can wait for the next round.
+// pods use, kubelet would reject some of these pods. An increase of the free capacity can wait for
+// the next round.
 func urgent(told, now *nodereport.Sums) bool {
 	if told == nil || now == nil {
 		return told != now

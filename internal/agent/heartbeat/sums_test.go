@@ -24,7 +24,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// These are the default names.
+// These constants are the default names of the resources.
 const (
 	number         = "nri-vgpu.io/vgpu-number"
 	memory         = testMemory
@@ -299,9 +299,9 @@ func (s *site) step(r *rand.Rand, uid string) {
 			_ = s.start(pod)
 		}
 	case r.IntN(3) == 0:
-		_ = s.start(some()) // a pod that waited, or again
+		_ = s.start(some()) // starts a waiting pod, or starts a pod again
 	case r.IntN(4) == 0:
-		some().Status.Phase = corev1.PodSucceeded // the pod's containers may live a little longer
+		some().Status.Phase = corev1.PodSucceeded // the pod's containers may run a little longer
 	case r.IntN(8) == 0:
 		k := r.IntN(len(s.gpus))
 		s.gpus[k].Healthy = !s.gpus[k].Healthy
