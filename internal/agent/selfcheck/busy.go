@@ -13,8 +13,8 @@ const longestWait = time.Second
 
 // busy divides a GPU's busy time among the processes that its samples name. Drivers measure the
 // GPU's load in each period, and name the process that is active at the period's end. If no process
-// is active at that moment, the samples name none. The processes' parts then add up to less than
-// the GPU's load.
+// is active at that moment, the samples name no process. The processes' parts then add up to less
+// than the GPU's load.
 type busy struct {
 	last    time.Time // the end of the last period
 	waiting time.Duration
@@ -36,8 +36,8 @@ func (b *busy) add(loads []gpu.Load) bool {
 	return any
 }
 
-// scale returns the busy time of one whole part, if the samples name processes with parts parts in
-// total.
+// scale returns the busy time that a part of 1 represents. The argument parts is the sum of the
+// parts that the samples report.
 func (b *busy) scale(parts float64) time.Duration {
 	if parts == 0 {
 		b.waiting = min(b.waiting, longestWait)

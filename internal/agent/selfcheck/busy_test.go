@@ -12,10 +12,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// TestObservedByKindOfDriver checks that the time of two containers is observed with each kind of
-// driver. The first kind reports each process's part of each period. The second kind names the
-// process that was active at a period's end, with the load of the whole GPU. The third kind names
-// the process that was active last.
+// TestObservedByKindOfDriver checks the observed time of two containers with each kind of driver.
+// The first kind reports each process's part of each period. The second kind names the process that
+// was active at a period's end, with the load of the whole GPU. The third kind names the process
+// that was active last.
 func TestObservedByKindOfDriver(t *testing.T) {
 	for _, parts := range [][2]float64{{0.3, 0}, {0.2, 0.7}, {0.05, 0.1}, {0.5, 0.5}} {
 		for _, kind := range []string{"exact", "sampled", "last", "sampled, without loads"} {

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// longestPeriod is the longest period between two samples that NVML documents. longestPeriod is
-	// assumed until enough samples were seen.
+	// longestPeriod is the longest period between two samples that NVML documents. period returns
+	// longestPeriod until rhythm has seen enough samples.
 	longestPeriod = time.Second
-	// knownGaps bounds the gaps that are kept.
+	// knownGaps bounds the gaps that a rhythm keeps.
 	knownGaps = 256
 	// spread is the largest ratio to the shortest gap at which a gap counts as one period. Two
 	// periods are twice as long, less the driver's jitter.
@@ -57,8 +57,8 @@ func (r *rhythm) note(gap time.Duration) {
 	r.next = (r.next + 1) % knownGaps
 }
 
-// period returns the mean of the shortest gaps. A single gap that is shorter than all others comes
-// from a clock that was set.
+// period returns the mean of the shortest gaps. period ignores a single gap that is shorter than
+// all others, because it comes from a clock that was set.
 func (r *rhythm) period() time.Duration {
 	gaps := slices.Sorted(slices.Values(r.gaps))
 	for i := range gaps {

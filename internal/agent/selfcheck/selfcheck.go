@@ -2,8 +2,8 @@
 
 // Package selfcheck compares the GPU time that containers are charged, by their usage pages, with
 // the driver's samples of their processes. The driver names the active process a few times a
-// second. The comparison accounts for the sampling error of these observations. The result is only
-// reported, and does not correct the meter.
+// second. The comparison accounts for the sampling error of the driver's samples. The package only
+// reports the result, and does not correct the meter.
 package selfcheck
 
 import (
@@ -23,8 +23,8 @@ import (
 const (
 	// every is the time between two queries. The driver keeps its samples for some seconds.
 	every = time.Second
-	// latest is the longest time between two queries that are compared. After that time, samples
-	// may be missing.
+	// latest is the longest time between two queries that are compared. After a longer time,
+	// samples may be missing.
 	latest = 3 * time.Second / 2
 	// Window is the recent time that the check judges. At 30 % of the time and six samples a
 	// second, 3 sigma are 2.3 points.
@@ -216,7 +216,7 @@ func (c *Checker) sample(ctx context.Context, now time.Time) (map[string]gpu.Sam
 	}
 	found, err := c.GPUs.Samples(ctx, since)
 	if err != nil {
-		// Samples from this time are not compared.
+		// The next query ignores the samples up to now.
 		for uuid := range c.cursors {
 			c.cursors[uuid] = now
 		}
@@ -271,8 +271,8 @@ func (c *Checker) attribute(samples map[string]gpu.Samples) map[owned]time.Durat
 	return seen
 }
 
-// worth returns the GPU time that a sample of 100 % represents. If the driver does not report the
-// GPU's load, that is one period.
+// worth returns the GPU time that a sample of 100 % represents. Without the GPU's load from the
+// driver, worth returns one period.
 func (c *Checker) worth(uuid string, sampled gpu.Samples) time.Duration {
 	if c.busies[uuid] == nil {
 		c.busies[uuid] = &busy{}
@@ -288,8 +288,8 @@ func (c *Checker) worth(uuid string, sampled gpu.Samples) time.Duration {
 }
 
 // look adds the container's charge and observed time since the last query. A query counts only if
-// the container has the same processes as at the last query. Otherwise a part of their charge or of
-// their samples is missing.
+// the container has the same processes as at the last query. After a change of processes, a part of
+// the charge or of the samples is missing.
 func (k *check) look(by map[process]time.Duration, whole bool, t Tally, r *rhythm) {
 	last := k.last
 	k.last = by

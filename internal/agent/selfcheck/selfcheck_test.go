@@ -28,7 +28,7 @@ import (
 const (
 	card = "GPU-00000000-0000-0000-0000-000000000001"
 
-	// The offsets of fields on the usage page, as package limits declares them.
+	// These constants are the offsets of fields on the usage page, as package limits declares them.
 	highWaterOffset = 24
 	slotsOffset     = 4096
 	slotSize        = 2112
@@ -36,7 +36,7 @@ const (
 	gpuTimeOffset   = 64 + 4*8
 )
 
-// node has containers with a slot or several, on a simulated clock. The node's driver samples six
+// node has containers with one or more slots, on a simulated clock. The node's driver samples six
 // times a second and names one process each time.
 type node struct {
 	*testing.T
@@ -103,8 +103,8 @@ func (n *node) contain(name string, device limits.Device) {
 	n.held[name] = placement.Allocation{PodUID: name, Namespace: "ns", Pod: name, Container: "main"}
 }
 
-// run starts a container's process with this pid. The process takes slot 0; its attach time is the
-// current time.
+// run starts a container's process with this pid. The process takes slot 0, with the current time
+// as the attach time.
 func (n *node) run(name string, pid int) {
 	n.Helper()
 	n.owner[pid] = name
@@ -123,7 +123,7 @@ func (n *node) run(name string, pid int) {
 		n.Fatal(err)
 	}
 	n.spent[name] = 0
-	n.put(name, highWaterOffset, 1|1<<32) // and the count of GPUs after it
+	n.put(name, highWaterOffset, 1|1<<32) // the upper half is the next field, the count of GPUs
 	n.put(name, slotsOffset, uint64(pid))
 	n.put(name, slotsOffset+attachedOffset, uint64(n.clock.UnixNano()))
 	n.put(name, slotsOffset+gpuTimeOffset, 0)
@@ -179,7 +179,7 @@ func TestCheckerComparesSamplesWithPages(t *testing.T) {
 	n.contain("mps", limits.Device{ComputePPM: 500_000, MPS: true})
 	n.run("sound", 1)
 	n.run("half", 2)
-	for range 120 { // each uses half of the time, and the second reports half of that
+	for range 120 { // each container uses half of the time, and "half" reports a quarter
 		n.second(map[string]float64{"sound": 0.5, "half": 0.25}, [6]int{1, 2, 2, 1, 1, 2})
 	}
 	sound, half := n.verdict("sound"), n.verdict("half")
@@ -216,7 +216,7 @@ func TestCheckerComparesSamplesWithPages(t *testing.T) {
 	}
 }
 
-// A second in which processes start or end, or the driver does not answer, counts on neither side.
+// The comparison skips a second in which processes start or end, or the driver does not answer.
 func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -226,7 +226,7 @@ func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
 		{"processes come and go", func(n *node, second int) {
 			if second%4 == 3 {
 				n.run("c", 1)
-				n.charge("c", 20*time.Millisecond) // which no sample covers yet
+				n.charge("c", 20*time.Millisecond) // no sample covers this charge yet
 			}
 		}},
 		{"the driver fails", func(n *node, second int) {
@@ -238,7 +238,7 @@ func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
 		{"the node stands still", func(n *node, second int) {
 			if second%4 == 3 {
 				n.clock = n.clock.Add(2 * time.Second)
-				n.charge("c", 2*time.Second) // whose samples are lost
+				n.charge("c", 2*time.Second) // the samples of this time are lost
 			}
 		}},
 	} {
@@ -266,7 +266,7 @@ func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
 func TestCheckerBoundsClaims(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		claim []uint64 // by turns
+		claim []uint64 // in turn
 	}{
 		{"more and more", []uint64{1 << 40, 1 << 50, 1 << 60, math.MaxUint64}},
 		{"up and down", []uint64{0, math.MaxUint64, 1 << 62}},

@@ -12,13 +12,13 @@ import (
 const (
 	// sigmas is the half width of the interval of the observed part, in standard deviations.
 	sigmas = 3
-	// Tolerance is how far metered GPU time may lie outside that interval.
+	// Tolerance is how far metered GPU time may lie outside the interval of the observed part.
 	Tolerance = agentapi.MeterTolerance
 )
 
-// Tally is the observed and metered time of a container on a GPU in some time.
+// Tally is the observed and metered time of a container on a GPU over a period.
 type Tally struct {
-	// Elapsed is the time.
+	// Elapsed is the length of the period.
 	Elapsed time.Duration
 	// Observed is the container's time by the samples.
 	Observed time.Duration
@@ -38,8 +38,8 @@ type Verdict struct {
 	// Observed and Metered are parts of the GPU's time, 0 to 1. Low and High are the bounds of
 	// Observed, at 3 sigma to either side.
 	Observed, Metered, Low, High float64
-	// Disagreement is how far Metered lies outside those bounds. Disagreement is above 0 if the
-	// container had more than was metered, below 0 if it had less.
+	// Disagreement is how far Metered lies outside Low and High. Disagreement is above 0 if the
+	// container used more than was metered, and below 0 if the container used less.
 	Disagreement float64
 }
 
@@ -74,10 +74,10 @@ func judge(t Tally, period time.Duration) Verdict {
 	return v
 }
 
-// wilson returns the confidence interval of a part that was observed in a number of samples. If the
-// driver names one process, each sample is 0 or 1 and the error is binomial. The error is smaller
-// if the driver measures parts, and for the load of the whole GPU. Wilson's score interval also
-// holds for parts near 0 and 1.
+// wilson returns the confidence interval of a part that a number of samples observed. If the driver
+// names one process, each sample is 0 or 1 and the error is binomial. The error is smaller if the
+// driver measures parts, and for the load of the whole GPU. Wilson's score interval also holds for
+// parts near 0 and 1.
 func wilson(part, samples float64) (low, high float64) {
 	const z2 = sigmas * sigmas
 	scale := 1 + z2/samples
@@ -86,7 +86,7 @@ func wilson(part, samples float64) (low, high float64) {
 	return max(middle-half, 0), min(middle+half, 1)
 }
 
-// windowParts is the number of parts of a window. The window drops its oldest part at a time.
+// windowParts is the number of parts of a window. The window drops whole parts, the oldest first.
 const windowParts = 10
 
 // window is the tally of the recent time, at least span once it is full.

@@ -59,8 +59,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The interval covers the samples' error. Of many containers with random samples, all but a few in
-// a thousand lie within 3 sigma.
+// The interval covers the samples' error. All but a few in a thousand containers with random
+// samples lie within 3 sigma.
 func TestIntervalHoldsBinomialSamples(t *testing.T) {
 	const tries, samples = 20000, 600
 	random := rand.New(rand.NewPCG(1, 2))
@@ -104,8 +104,8 @@ func TestWindowForgets(t *testing.T) {
 	}
 }
 
-// sampled returns samples that each name one process at random, by the processes' parts of the
-// time, or none.
+// sampled returns samples that each name at most one process at random, by the processes' parts of
+// the time.
 func sampled(random *rand.Rand, n int, period time.Duration, jitter float64, parts map[int]float64) []gpu.Sample {
 	at := time.Unix(1_700_000_000, 0)
 	var all []gpu.Sample
@@ -140,7 +140,7 @@ func TestRhythm(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var r rhythm
 			samples := sampled(rand.New(rand.NewPCG(3, 4)), 3600, c.period, c.jitter, c.parts)
-			for len(samples) > 0 { // in batches, as looks return them
+			for len(samples) > 0 { // in batches, as queries return them
 				n := min(len(samples), 4)
 				r.add(samples[:n])
 				samples = samples[n:]
