@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// commandPatience is how long all command lines together are waited for.
+	// commandPatience bounds the wait for all command lines of a query.
 	commandPatience = 100 * time.Millisecond
-	// mostReading is how many command lines are read at a time. Further processes are listed by
-	// name, and their command lines are read at the next query.
+	// mostReading bounds the command lines that are read at a time. The answer lists further
+	// processes by name, and the next query reads their command lines.
 	mostReading = 256
 )
 
@@ -25,13 +25,13 @@ type identity struct {
 
 // commands reads the command lines of processes. To read a command line, the kernel accesses the
 // process's memory, which blocks while the process hangs in a driver. A hanging process costs a
-// thread, and is listed by its name.
+// thread, and the answer lists the process by its name.
 type commands struct {
 	read func(registry.Process) (string, error)
 
 	mu      sync.Mutex
 	known   map[identity]*command
-	reading int // of them
+	reading int // the number of reads in progress
 }
 
 // command is a command line that is being read until done is closed.
@@ -88,7 +88,7 @@ var closed = func() <-chan time.Time {
 	return c
 }()
 
-// start reads a command line. c.mu is held.
+// start reads a command line. The caller holds c.mu.
 func (c *commands) start(process registry.Process) *command {
 	c.reading++
 	line := &command{done: make(chan struct{}), line: process.Name}

@@ -18,7 +18,7 @@ import (
 
 var errNoGPU = errors.New("nothing is known of GPUs of this container: its agent may have come up just now, so try again")
 
-// devices returns the GPUs of the asker's container, or all.
+// devices returns the GPUs of the asker's container, or all GPUs if the asker is the node.
 func (c *Collector) devices(ctx context.Context, who registry.Asker) ([]agentapi.Device, error) {
 	found, err := c.look(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *Collector) nodeDevices(found *look) []agentapi.Device {
 	return list
 }
 
-// taken returns the part of a GPU that is not available to others.
+// taken returns the part of a GPU that is not available to other containers.
 func taken(r placement.Room) float64 {
 	if r.Exclusive {
 		return 1
@@ -98,7 +98,7 @@ func (c *Collector) gpu(uuid string) (gpu.GPU, bool) {
 	return gpus[k], true
 }
 
-// sharing returns a GPU in shares, by every name under which it is offered.
+// sharing returns the shares of a GPU, by every resource name that offers shares of the GPU.
 func (c *Collector) sharing(g gpu.GPU, held float64) []agentapi.Sharing {
 	if !c.Config.Dialects.MetaGPU.Enabled {
 		return nil
@@ -124,8 +124,8 @@ func roundUp(shares float64) int {
 	return int(shares + 1 - rounding)
 }
 
-// sums returns the memory and the time of all processes together, nil if either is unknown for one
-// process.
+// sums returns the memory and the time of all processes together. A sum is nil if the value of one
+// process is unknown.
 func sums(list []sighting) (memory *uint64, utilisation *float64) {
 	bytes, percent := uint64(0), 0.0
 	memory, utilisation = &bytes, &percent

@@ -17,7 +17,7 @@ import (
 )
 
 // Legacy returns the collector's metrics under the names, and in the units, of another system's
-// exporter, for dashboards that were made for it.
+// exporter, for dashboards of that exporter.
 func (c *Collector) Legacy(exporter string) prometheus.Collector {
 	if exporter == config.LegacyVolcano {
 		return volcanoNames{c}

@@ -40,7 +40,7 @@ vGPU_device_memory_usage_in_bytes{ctrname="main",deviceuuid="` + first + `",podn
 		t.Error(err)
 	}
 	n.err = errors.New("GPU is lost")
-	c.current = nil // otherwise the cached query would still be used
+	c.current = nil // drop the cached query
 	if got := testutil.CollectAndCount(names); got != 4 {
 		t.Errorf("without the driver %d series, want the limits of 4", got)
 	}

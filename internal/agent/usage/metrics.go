@@ -15,7 +15,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
-// scrapePatience is how long a scrape waits for the driver. After that time a scrape omits the
+// scrapePatience is how long a scrape waits for the driver. After scrapePatience a scrape omits the
 // driver's metrics and sends the rest.
 const scrapePatience = time.Second
 

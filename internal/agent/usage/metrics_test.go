@@ -77,7 +77,7 @@ nri_vgpu_gpu_used_memory_bytes{uuid="` + second + `"} 3.221225472e+09
 		"nri_vgpu_container_gpu_processes", "nri_vgpu_container_used_memory_bytes", "nri_vgpu_container_utilisation_ratio", "nri_vgpu_gpu_used_memory_bytes"); err != nil {
 		t.Error(err)
 	}
-	// There are four containers, and one has two GPUs.
+	// The node has four containers, and one container has two GPUs.
 	for _, name := range []string{"gpu_seconds_total", "throttled_seconds_total", "launches_total", "accounted_memory_bytes", "peak_memory_bytes", "gpu_processes", "clock_drift_ratio", "slice_seconds"} {
 		if got := testutil.CollectAndCount(c, "nri_vgpu_container_"+name); got != 5 {
 			t.Errorf("%s has %d series, want 5", name, got)

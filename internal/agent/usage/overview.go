@@ -64,7 +64,8 @@ func (c *Collector) gpus(found *look) []agentapi.GPU {
 	return list
 }
 
-// containers returns the containers with GPUs: of the asker's pod, or all.
+// containers returns the containers with GPUs: those of the asker's pod, or all if the asker is the
+// node.
 func (c *Collector) containers(who registry.Asker, found *look) []agentapi.Container {
 	byPlace := map[place][]sighting{}
 	for uuid, sightings := range found.sightings {
@@ -119,8 +120,8 @@ func (c *Collector) container(a placement.Allocation, found *look, byPlace map[p
 	return told
 }
 
-// meter returns the comparison of metered GPU time with the driver's samples, nil if nothing was
-// checked.
+// meter returns the comparison of metered GPU time with the driver's samples, or nil without a
+// comparison.
 func (c *Collector) meter(p selfcheck.Place) *agentapi.Meter {
 	if c.Meter == nil {
 		return nil
@@ -137,7 +138,7 @@ func (c *Collector) meter(p selfcheck.Place) *agentapi.Meter {
 	return told
 }
 
-// accounts returns a container's own account by GPU, nil if it has none.
+// accounts returns a container's own account by GPU, or nil if the container has no account.
 func (c *Collector) accounts(a placement.Allocation) []limits.DeviceUsage {
 	dir, err := c.Dir(a.PodUID, a.Container)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// processes returns the processes of the asker's pod, or all.
+// processes returns the processes of the asker's pod, or all if the asker is the node.
 func (c *Collector) processes(ctx context.Context, who registry.Asker) ([]agentapi.Process, error) {
 	found, err := c.look(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *Collector) process(who registry.Asker, s sighting, uuid string, h *hold
 	if who.Node {
 		p.PID = uint32(s.PID)
 	}
-	if s.Bytes > 0 { // 0 is unknown: a context alone takes some
+	if s.Bytes > 0 { // 0 means unknown, because even a context takes memory
 		p.MemoryUsedBytes = &s.Bytes
 	}
 	limit, ok := h.limit(uuid)

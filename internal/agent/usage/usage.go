@@ -26,8 +26,8 @@ import (
 const (
 	// window is the recent time over which utilisation is measured.
 	window = time.Second
-	// fresh is how long a query's result serves further askers. fresh bounds how often askers,
-	// however many, take the driver's time.
+	// fresh is how long a query's result serves further askers. fresh bounds the rate of queries
+	// for any number of askers.
 	fresh = 250 * time.Millisecond
 	// patience is how long a query waits for the driver.
 	patience = 3 * time.Second
@@ -171,7 +171,7 @@ func (c *Collector) find(l *look) {
 			process, ok := seen[a.PID]
 			if !ok {
 				if process, err = c.Proc.Look(a.PID); err != nil {
-					continue // it has ended
+					continue // the process has ended
 				}
 				seen[a.PID] = process
 			}

@@ -48,7 +48,7 @@ var (
 	foreign = strings.Repeat("c3", 32)
 )
 
-// node is the surroundings of a Collector, with simulated content.
+// node simulates the environment of a Collector.
 type node struct {
 	*testing.T
 	proc, dirs string
@@ -56,7 +56,7 @@ type node struct {
 	active     map[string][]gpu.Activity
 	err        error
 	asked      int
-	hang       chan struct{} // if set, the driver answers when it is closed
+	hang       chan struct{} // if set, the driver answers when the channel is closed
 	holders    map[string]placement.Allocation
 	pods       map[string]*corev1.Pod
 	rooms      []placement.Room
@@ -168,8 +168,8 @@ func cgroup(pod, container string) string { return "/kubepods/pod" + pod + "/" +
 
 func some[T any](value T) *T { return &value }
 
-// populated returns a node with a pod of one container, a pod of two, and a process outside of
-// pods.
+// populated returns a node with a pod of one container, a pod of two containers, and a process
+// outside of pods.
 func populated(t *testing.T) (n *node, c *Collector, pids map[string]int) {
 	t.Helper()
 	n, c = newNode(t)
@@ -321,8 +321,8 @@ func TestTheDriverIsAskedOnceForAll(t *testing.T) {
 	}
 }
 
-// A process whose command line cannot be read is listed by its name. The process costs one attempt,
-// and delays no asker for long.
+// The answer lists a process by its name if the command line cannot be read. The process costs one
+// attempt, and delays no asker for long.
 func TestAHangingProcessGoesByItsName(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
