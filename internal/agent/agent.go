@@ -44,8 +44,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// firstLook bounds the wait for the driver before the plugin registers. Until then the runtime
-// creates containers without the plugin.
+// firstLook bounds the wait for the driver before the plugin registers. The runtime creates
+// containers without the plugin until the plugin has registered.
 const firstLook = 3 * time.Second
 
 // Options configures an agent.
@@ -87,7 +87,7 @@ func Run(ctx context.Context, o Options) error {
 	return err
 }
 
-// parts of the agent, wired together.
+// parts are the agent's components.
 type parts struct {
 	watch     func(context.Context)
 	events    *events.Recorder
@@ -107,7 +107,7 @@ type parts struct {
 	announcer *announce.Announcer
 	resizer   *resize.Resizer
 	contexts  *contexts.Sizes
-	child     *contexts.Child // makes contexts to measure them
+	child     *contexts.Child // creates contexts to measure them
 	metrics   *prometheus.Registry
 }
 
@@ -163,7 +163,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		return nil, err
 	}
 	interposer := newInterposer(cfg, p.events, log)
-	interposer.Dir() // so early that no container waits for it
+	interposer.Dir() // early, so that no container waits for the libraries
 	p.evictor = evict.New(evict.Options{
 		Client: clients.writes, Pods: p.pods, Events: p.events, After: cfg.Placement.EvictAfter, Log: log,
 	})
@@ -171,8 +171,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	if p.hook, err = newHook(cfg, inventory, interposer, &p, log); err != nil {
 		return nil, err
 	}
-	// At this point the ledger contains the containers on the GPUs, and no new container can arrive
-	// yet.
+	// The ledger now contains the containers on the GPUs, and no new container can arrive yet.
 	prepare(ctx, p.contexts, gpus)
 	p.volcano = answer.New(answer.Options{
 		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Changed: func() { p.heartbeat.Poke() }, Log: log,
@@ -206,7 +205,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 }
 
 // look queries the driver for the first time, with a short timeout: containers without a GPU
-// request need the plugin, too.
+// request need the plugin as well.
 func look(ctx context.Context, inventory *gpu.Inventory, log *slog.Logger) []gpu.GPU {
 	ctx, cancel := context.WithTimeout(ctx, firstLook)
 	defer cancel()

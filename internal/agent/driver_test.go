@@ -59,7 +59,7 @@ func reported(t *testing.T, v driverlib.Variant, err error) (notes []string, log
 }
 
 // TestReportDriver checks that the node's Event lists the driver's unknown names, or reports that
-// the library could not be read. Without a problem, or without a driver, there is no Event.
+// the library could not be read. Without a problem or a driver, reportDriver writes no Event.
 func TestReportDriver(t *testing.T) {
 	library := func(path, problem string, unknown ...driverlib.Unknown) driverlib.Library {
 		return driverlib.Library{Name: "libcuda.so.1", Driver: path, Unknown: unknown, Error: problem}
@@ -97,7 +97,7 @@ func TestReportDriver(t *testing.T) {
 	}
 }
 
-// If the file for the doctor cannot be written, the log reports it.
+// If reportDriver cannot write the file for the doctor, the log reports the failure.
 func TestReportDriverWithoutItsFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -38,8 +38,8 @@ type series struct {
 	labels     []string
 }
 
-// kind returns the series' type by the naming conventions. The linter rejects a series that is
-// served in another type.
+// kind returns the series' type by the naming conventions. The linter rejects a series that has
+// another type.
 func (s series) kind() dto.MetricType {
 	switch {
 	case strings.HasSuffix(s.name, "_total"):

@@ -67,13 +67,13 @@ func newChecker(inventory *gpu.Inventory, p *parts, log *slog.Logger) *selfcheck
 	})
 }
 
-// newAdmin returns the server of the socket at which the node's root asks.
+// newAdmin returns the server of the socket for root on the node.
 func newAdmin(cfg config.Config, answers registry.Answers, log *slog.Logger) *registry.Admin {
 	return &registry.Admin{Path: paths.AdminSocket(cfg.Paths.RunDir), Answers: answers, Log: log}
 }
 
-// contextRoom is the amount of free memory that a GPU with containers needs before a context is
-// made there. No context takes more.
+// contextRoom is the least free memory of a GPU with containers for the measurement of a context.
+// No context takes more memory.
 const contextRoom = 1 << 30
 
 // newContexts returns the sizes of CUDA contexts, and the child process that measures them.
@@ -113,14 +113,14 @@ func prepare(ctx context.Context, sizes *contexts.Sizes, gpus []gpu.GPU) {
 	sizes.Prepare(ctx, gpus)
 }
 
-// newMPS returns the supervisor of the Multi-Process Service's daemon for the GPUs that are shared
-// through it.
+// newMPS returns the supervisor of the Multi-Process Service's daemon. The supervisor serves the
+// GPUs that containers share through the service.
 func newMPS(cfg config.Config, inventory *gpu.Inventory, driver nvml.Options, sizes *contexts.Sizes, recorder *events.Recorder, log *slog.Logger) *mps.Supervisor {
 	dirs := mps.DirsOf(cfg.Paths)
 	shared := func() []string {
 		var uuids []string
 		for _, g := range inventory.GPUs() {
-			// No context can be measured on a GPU once the service holds it exclusively.
+			// The agent cannot measure a context on a GPU that the service holds exclusively.
 			if g.UUID != "" && cfg.Sharing.ByMPS(g.UUID) && sizes.Tried(g.UUID) {
 				uuids = append(uuids, g.UUID)
 			}

@@ -14,8 +14,8 @@ import (
 )
 
 // Merge sends the gauges and counters that collect sends. Merge merges series with the same labels
-// into their sum. For the descriptions in largest, whose sums are meaningless, it sends the largest
-// value.
+// into their sum. For the descriptions in largest, whose sums are meaningless, Merge sends the
+// largest value.
 func Merge(ch chan<- prometheus.Metric, collect func(chan<- prometheus.Metric), largest ...*prometheus.Desc) {
 	told := make(chan prometheus.Metric)
 	go func() {
