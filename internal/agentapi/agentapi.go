@@ -8,7 +8,8 @@ package agentapi
 // Question is the number of a question.
 type Question uint16
 
-// Questions. Messages carry their numbers, so the numbers never change.
+// These constants are the questions. Messages contain the numbers of questions, so the numbers
+// never change.
 const (
 	// Ping asks for the agent's identity: a Pong.
 	Ping Question = 1
@@ -44,12 +45,13 @@ type Process struct {
 	// engines.
 	Type string `json:"type,omitempty"`
 	// Utilisation is the process's part of the GPU's time within the last second, in percent, as
-	// the driver measures it. Utilisation is nil if the driver reports none.
+	// the driver measures it. Utilisation is nil if the driver reports no value.
 	Utilisation *float64 `json:"utilisation,omitempty"`
-	// ShareUtilisation is the same time in percent of the container's part of the GPU's time.
+	// ShareUtilisation is the process's GPU time within the last second, in percent of the
+	// container's part of the GPU's time.
 	ShareUtilisation *float64 `json:"shareUtilisation,omitempty"`
 	// MemoryUsedBytes is the memory that the process holds, as the driver reports it; nil if the
-	// driver does not.
+	// driver reports no amount.
 	MemoryUsedBytes *uint64 `json:"memoryUsedBytes,omitempty"`
 	// MemoryLimitBytes is the container's limit, 0 for no limit.
 	MemoryLimitBytes uint64 `json:"memoryLimitBytes,omitempty"`
@@ -68,13 +70,13 @@ type Device struct {
 	Unhealthy string `json:"unhealthy,omitempty"`
 	// MemoryBytes is the container's limit, on the node the GPU's memory.
 	MemoryBytes uint64 `json:"memoryBytes"`
-	// MemoryUsedBytes is the memory that the container's processes hold, on the node all processes;
-	// nil if the driver does not report it.
+	// MemoryUsedBytes is the memory that the container's processes hold, on the node the memory
+	// that all processes hold; nil if the driver reports no amount.
 	MemoryUsedBytes *uint64 `json:"memoryUsedBytes,omitempty"`
-	// Utilisation is the part of the GPU's time that the same processes had within the last second,
-	// in percent.
+	// Utilisation is the part of the GPU's time that the container's processes used within the last
+	// second, in percent; on the node, the part that all processes used.
 	Utilisation *float64 `json:"utilisation,omitempty"`
-	// Sharing lists the GPU's shares; empty if it is not offered in shares.
+	// Sharing lists the GPU's shares; empty if no resource offers shares of the GPU.
 	Sharing []Sharing `json:"sharing,omitempty"`
 }
 

@@ -26,8 +26,8 @@ import (
 const (
 	questionMagic = 0x5147564e
 	answerMagic   = 0x4147564e
-	// Version is the version of questions and answers. A later version may have longer messages;
-	// the additional bytes are ignored.
+	// Version is the version of questions and answers. A later version may have longer messages; a
+	// receiver ignores the additional bytes.
 	Version      = 1
 	questionSize = 16
 	headerSize   = 8

@@ -44,7 +44,7 @@ type Room struct {
 	Common bool `json:"common,omitempty"`
 }
 
-// Container is a container with allocated GPUs, whether or not it uses them.
+// Container is a container with allocated GPUs, in use or not.
 type Container struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
@@ -64,25 +64,25 @@ type Share struct {
 	Unhealthy        string `json:"unhealthy,omitempty"`
 	MemoryLimitBytes uint64 `json:"memoryLimitBytes"`
 	// MemoryUsedBytes and Utilisation, percent of the GPU's time within the last second, come from
-	// the driver; nil if the driver does not report them.
+	// the driver. Each is nil if the driver does not report the value.
 	MemoryUsedBytes *uint64  `json:"memoryUsedBytes,omitempty"`
 	Utilisation     *float64 `json:"utilisation,omitempty"`
-	// ComputeLimitPPM is the container's part of the GPU's time, 0 for all of it. If
+	// ComputeLimitPPM is the container's part of the GPU's time, 0 for the whole time. If
 	// ComputeMaximumPPM is not 0, ComputeLimitPPM is a guarantee. The container may then use idle
-	// time of others up to ComputeMaximumPPM.
+	// time of other containers up to ComputeMaximumPPM.
 	ComputeLimitPPM   uint32 `json:"computeLimitPPM,omitempty"`
 	ComputeMaximumPPM uint32 `json:"computeMaximumPPM,omitempty"`
 	Processes         int    `json:"processes"`
-	// Account is the container's own account; nil if it has whole GPUs.
+	// Account is the container's own account; nil if the container has whole GPUs.
 	Account *Account `json:"account,omitempty"`
 	// Meter compares the container's charged GPU time with the driver's samples; nil if the
 	// container has no limit on time.
 	Meter *Meter `json:"meter,omitempty"`
 }
 
-// MeterTolerance is the amount by which metered GPU time may lie outside the interval of the
-// driver's observations, as a part of the GPU's time. MeterTolerance covers the meter's own error,
-// and work that is charged before it runs.
+// MeterTolerance is how far metered GPU time may lie outside the interval of the driver's
+// observations, as a part of the GPU's time. MeterTolerance covers the meter's own error, and the
+// time that is charged before the work runs.
 const MeterTolerance = 0.03
 
 // Meter compares metered GPU time with the driver's samples, over the recent minutes.
@@ -98,9 +98,9 @@ type Meter struct {
 	Ratio float64 `json:"ratio,omitempty"`
 	Low   float64 `json:"low,omitempty"`
 	High  float64 `json:"high,omitempty"`
-	// Disagreement is the part of the GPU's time by which Metered lies outside those bounds.
-	// Disagreement is above 0 if the container had more time than was charged. Disagrees reports
-	// whether that exceeds MeterTolerance.
+	// Disagreement is the part of the GPU's time by which Metered lies outside the bounds of
+	// Observed. Disagreement is above 0 if the container used more time than was charged. Disagrees
+	// reports whether the part exceeds MeterTolerance.
 	Disagreement float64 `json:"disagreement"`
 	Disagrees    bool    `json:"disagrees,omitempty"`
 }
