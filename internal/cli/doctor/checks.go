@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// staleReport is the greatest age of node.json. If a report is older than this, the patcher
-	// reports the node as late and withdraws its capacity.
+	// staleReport is the greatest age of node.json. If a report is older than staleReport, the
+	// patcher reports the node as late and withdraws its capacity.
 	staleReport = 30 * time.Second
 	// handlerNeeds is the time that a handler may take in addition to waiting
 	// for a pod.
@@ -41,7 +41,7 @@ func checkRuntime(f Facts) []Finding {
 	if rt.Name == "" {
 		return []Finding{found(Warning, "run this on the node itself, as root", "neither containerd nor CRI-O was found")}
 	}
-	// CDI support of these two runtimes depends on the version alone.
+	// The version alone determines whether containerd and CRI-O support CDI.
 	if !runtimes.Detect(rt.Name, rt.Version, "").CDI {
 		return []Finding{found(Warning, updateRuntime, "%s %s takes no CDI devices from plugins: images that set NVIDIA_VISIBLE_DEVICES, in pods that set it too, are refused", rt.Name, rt.Version)}
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// Contexts contains the measured sizes of CUDA contexts, or the error of
-// reading them.
+// Contexts contains the measured sizes of CUDA contexts, or the error of reading the sizes.
 type Contexts struct {
 	Sizes []contexts.Size
 	Err   error

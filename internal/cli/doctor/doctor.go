@@ -21,7 +21,7 @@ import (
 // Level is the severity of a finding.
 type Level string
 
-// The levels.
+// These constants are the levels of findings.
 const (
 	OK      Level = "ok"
 	Warning Level = "warning"
@@ -33,7 +33,7 @@ type Finding struct {
 	Check   string `json:"check"`
 	Level   Level  `json:"level"`
 	Message string `json:"message"`
-	// Fix is the command or advice that resolves the finding, "" if none is needed or known.
+	// Fix is the command or advice that resolves the finding, "" if no fix is needed or known.
 	Fix string `json:"fix,omitempty"`
 }
 
@@ -45,7 +45,7 @@ type Facts struct {
 	Runtime Runtime
 	Guard   Guard
 	Agent   Agent
-	// Report is node.json. ReportErr is the error of reading it.
+	// Report is node.json. ReportErr is the error of reading node.json.
 	Report    nodereport.Report
 	ReportErr error
 	// CDI are the devices that CDI specs define. CDIErr contains the errors of
@@ -73,7 +73,7 @@ type Facts struct {
 
 // Runtime contains the facts about the container runtime.
 type Runtime struct {
-	// Name is "containerd" or "cri-o", "" if neither was found.
+	// Name is "containerd" or "cri-o", "" if no runtime was found.
 	Name, Version string
 	// SocketErr is the error of connecting to the NRI socket.
 	SocketErr error
@@ -96,8 +96,8 @@ type Settings struct {
 
 // Guard contains the facts about the guard.
 type Guard struct {
-	// Installed is the version of the program that the runtime will start, "" if none
-	// is installed.
+	// Installed is the version of the program that the runtime will start, "" if no program is
+	// installed.
 	Installed string
 	// Loaded is the status of the running guard, nil if the runtime has not started
 	// it.
@@ -108,8 +108,8 @@ type Guard struct {
 // Agent contains the facts that the agent's metrics report.
 type Agent struct {
 	Err error
-	// Registered means registered with the runtime. Synced means synchronized with
-	// the API server.
+	// Registered reports whether the runtime has registered the agent. Synced reports whether the
+	// agent is synchronized with the API server.
 	Registered, Synced bool
 	// Unadjusted is the number of containers that run without their limits.
 	Unadjusted int
@@ -124,11 +124,11 @@ type Agent struct {
 
 // MPS contains the facts about the Multi-Process Service.
 type MPS struct {
-	// ProgramErr is the error of finding its control program.
+	// ProgramErr is the error of finding the service's control program.
 	ProgramErr error
-	// PID is the recorded process ID of its daemon, 0 if none was started.
+	// PID is the recorded process ID of the service's daemon, 0 if no daemon was started.
 	PID int
-	// Alive reports whether a process with this ID exists.
+	// Alive reports whether a process with the ID PID exists.
 	Alive bool
 }
 
