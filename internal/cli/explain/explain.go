@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain finds out why a pod waits, was refused or is slow, or which
-// problem a node has, and finds the fix. The package reads the spec, the
-// Events, the agents' overviews and the throttled time of containers. One file
-// gathers the facts; pure functions judge the facts.
+// Package explain finds the reason why a pod waits, was refused or is slow, or the problem of a
+// node, and the fix. The package reads the spec, the Events, the agents' overviews and the
+// throttled time of containers. One file gathers the facts; pure functions judge the facts.
 package explain
 
 import (
@@ -33,7 +32,7 @@ const (
 	advertised = "nri-vgpu.io/advertised"
 	// ready is the type of nri-vgpu's Node condition.
 	ready corev1.NodeConditionType = "VGPUReady"
-	// maxEvents is the number of Events that are shown.
+	// maxEvents bounds the Events that the output lists.
 	maxEvents = 12
 )
 
@@ -81,8 +80,8 @@ func offered(node *corev1.Node) []string {
 	return names
 }
 
-// isOurs returns a function that reports whether a resource belongs to nri-vgpu:
-// any node advertises it, or it has the native prefix.
+// isOurs returns a function that reports whether a resource belongs to nri-vgpu: a node advertises
+// the resource, or its name has the native prefix.
 func isOurs(nodes []corev1.Node) func(name string) bool {
 	names := map[string]bool{}
 	for i := range nodes {
@@ -207,8 +206,7 @@ func roomOf(g agentapi.GPU) string {
 	return fmt.Sprintf("%s%d MiB, %g %% of the time", name, g.Room.FreeMemoryBytes>>20, float64(g.Room.FreeComputePPM)/10_000)
 }
 
-// rooms returns all GPUs that accept containers, those with the most free memory
-// first.
+// rooms returns all GPUs that accept containers, sorted by free memory, the largest first.
 func rooms(all []agentapi.Overview) []agentapi.GPU {
 	var list []agentapi.GPU
 	for _, o := range all {

@@ -20,22 +20,22 @@ import (
 // Node contains the facts about a node.
 type Node struct {
 	Node *corev1.Node
-	// Agent is the pod of its agent, nil without an agent. Namespace is the
-	// agents' namespace.
+	// Agent is the pod of the node's agent, nil without an agent. Namespace is the agents'
+	// namespace.
 	Agent     *fleet.Agent
 	Namespace string
 	Events    []corev1.Event
-	// Overview is its agent's answer, nil without an answer. In that case Unknown is the error.
+	// Overview is the answer of the node's agent. Without an answer Overview is nil, and Unknown is
+	// the error.
 	Overview *agentapi.Overview
 	Unknown  error
-	// Waiting are the pods that request a part of a GPU, are bound to this node
-	// and hold none.
+	// Waiting are the pods that request a part of a GPU, are bound to this node and hold no GPU.
 	Waiting []show.PodEntry
 	Now     time.Time
 }
 
-// Findings returns the problems that the API server's objects show, and those
-// in Overview. If the agent is down, no other findings exist.
+// Findings returns the problems that the API server's objects and Overview show. If the agent is
+// down, Findings is the only source of findings.
 func (n Node) Findings() []doctor.Finding {
 	var all []doctor.Finding
 	if c := condition(n.Node, corev1.NodeReady); c == nil || c.Status != corev1.ConditionTrue {

@@ -114,8 +114,7 @@ func (p Pod) unscheduled(asked map[string]int64) []doctor.Finding {
 	return all
 }
 
-// short returns a finding if no node has the wanted amount of a resource, even
-// when empty.
+// short returns a finding if no node, even an empty node, has the wanted amount of a resource.
 func (p Pod) short(name string, want int64) (doctor.Finding, bool) {
 	most, where := int64(0), ""
 	for i := range p.Nodes {
@@ -411,7 +410,8 @@ func (p Pod) writeGPUs(w io.Writer) error {
 	return t.Flush()
 }
 
-// Status returns the state of a pod as one word: the reason a container waits, otherwise the phase.
+// Status returns the state of a pod as one word: the reason why a container waits, or the phase if
+// no container waits.
 func Status(pod *corev1.Pod) string {
 	if pod.DeletionTimestamp != nil {
 		return "Terminating"
@@ -424,8 +424,8 @@ func Status(pod *corev1.Pod) string {
 	return string(pod.Status.Phase)
 }
 
-// Waiting returns entries for the pods that request a part of a GPU, hold none
-// and are not in have. Agents do not list such pods.
+// Waiting returns entries for the pods that request a part of a GPU, hold no GPU and are not in
+// have. Agents list only pods that hold GPUs.
 func Waiting(pods []corev1.Pod, nodes []corev1.Node, have []show.PodEntry) []show.PodEntry {
 	known := map[string]bool{}
 	for _, e := range have {
