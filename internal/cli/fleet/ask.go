@@ -31,10 +31,9 @@ const (
 	patience = 15 * time.Second
 	// pace is the pause between an answer and the next query.
 	pace = time.Second
-	// again is the pause before an agent that did not answer is queried again.
+	// again is the pause before the next query of an agent that did not answer.
 	again = 2 * time.Second
-	// maxStderr is the number of bytes of a command's error output that are
-	// kept.
+	// maxStderr is the number of bytes of a command's error output that tail keeps.
 	maxStderr = 4 << 10
 )
 
@@ -146,8 +145,8 @@ func (f *Fleet) overview(ctx context.Context, a Agent) (*agentapi.Overview, erro
 	return &o, nil
 }
 
-// Follow calls tell with the answer of each agent once a second. Follow uses
-// one connection to each.
+// Follow calls tell with the answer of each agent once a second. Follow uses one connection to each
+// agent.
 func (f *Fleet) Follow(ctx context.Context, tell func(node string, o agentapi.Overview, err error)) {
 	followed := map[Agent]context.CancelFunc{} // a restarted Agent is a new key
 
@@ -232,8 +231,7 @@ func (f *Fleet) Examine(ctx context.Context, a Agent) ([]doctor.Finding, error) 
 	defer cancel()
 	var out bytes.Buffer
 	err := f.run(ctx, a, nil, &out, "vgpuctl", "doctor", "-o", "json", "--root", "/host", "--config", "/etc/nri-vgpu/config.toml")
-	// The command exits with an error if it has findings. The findings are in
-	// the output.
+	// The command exits with an error if it has found a problem. The findings are in the output.
 	var findings []doctor.Finding
 	if json.Unmarshal(out.Bytes(), &findings) == nil && len(findings) > 0 {
 		return findings, nil

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet queries the agents of a cluster through its API server. The
-// package runs vgpuctl in their pods, as kubectl exec does, and parses its output.
-// No port of a node has to be open, and the API server authorizes each user.
+// Package fleet queries the agents of a cluster through its API server. The package runs vgpuctl in
+// the agents' pods, as kubectl exec does, and parses the output. No port of a node has to be open,
+// and the API server authorizes each user.
 package fleet
 
 import (
@@ -152,9 +152,9 @@ func LastSeen(e corev1.Event) metav1.Time {
 // Agent is the pod of a node's agent.
 type Agent struct {
 	Node, Pod string
-	// Down is the reason that the agent cannot be queried, "" if it runs.
+	// Down is the reason that the agent cannot be queried, "" if the agent runs.
 	Down string
-	// State describes the states of its containers that do not run.
+	// State describes the states of the pod's containers that do not run.
 	State string
 }
 
@@ -170,7 +170,7 @@ func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {
 	byNode := map[string]Agent{}
 	for i := range pods {
 		if a, ok := agentOf(&pods[i]); ok {
-			// During an upgrade a node may have two pods. The running pod wins.
+			// During an upgrade a node may have two pods. Agents prefers the pod that runs.
 			if have, twice := byNode[a.Node]; !twice || have.Down != "" {
 				byNode[a.Node] = a
 			}
