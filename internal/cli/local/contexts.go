@@ -24,16 +24,16 @@ const (
 	contextsName = "contexts.json"
 	// contextsLock serializes the measurements of concurrent runs.
 	contextsLock = "contexts.lock"
-	// contextsFailed is touched when the measurement of a GPU fails. Runs of the
-	// next minute do not retry.
+	// contextsFailed is the file that a run touches when its measurement of a GPU fails. Runs of
+	// the next minute do not retry the measurement.
 	contextsFailed = "contexts.failed"
 	failedFor      = time.Minute
 )
 
 func (g Groups) contextsFile() string { return filepath.Join(g.dir, contextsName) }
 
-// driverOf returns the driver's version: the kernel module's, or, if that is not
-// readable, the CUDA version that the driver supports.
+// driverOf returns the version of the driver's kernel module. If the module's version is not
+// readable, driverOf returns the CUDA version that the driver supports.
 func driverOf(one GPU) string {
 	version, err := os.ReadFile("/sys/module/nvidia/version")
 	if text := strings.TrimSpace(string(version)); err == nil && text != "" {
@@ -42,9 +42,8 @@ func driverOf(one GPU) string {
 	return fmt.Sprintf("CUDA %d", one.CUDAVersion)
 }
 
-// sizeContexts sets the size of a context on each device, if known or measurable.
-// The first run measures. A process without a measured size is charged more than any
-// context uses.
+// sizeContexts sets the size of a context on each device, if known or measurable. The first run
+// measures the sizes. A process without a measured size is charged more than any context uses.
 func (g Groups) sizeContexts(ctx context.Context, lib string, gpus []GPU, devices []limits.Device) {
 	if g.recallContexts(gpus, devices) {
 		return
@@ -54,7 +53,7 @@ func (g Groups) sizeContexts(ctx context.Context, lib string, gpus []GPU, device
 		return
 	}
 	defer lock.Close()
-	// Another run may have measured meanwhile, or failed to.
+	// While this run waited for the lock, another run may have measured the sizes or failed.
 	info, err := os.Stat(filepath.Join(g.dir, contextsFailed))
 	if g.recallContexts(gpus, devices) || err == nil && time.Since(info.ModTime()) < failedFor {
 		return
@@ -65,7 +64,8 @@ func (g Groups) sizeContexts(ctx context.Context, lib string, gpus []GPU, device
 	g.recallContexts(gpus, devices)
 }
 
-// recallContexts sets the recorded sizes, and reports whether all devices have one.
+// recallContexts sets the recorded sizes, and reports whether the size is recorded for every
+// device.
 func (g Groups) recallContexts(gpus []GPU, devices []limits.Device) bool {
 	sizes, err := contexts.ReadFile(g.contextsFile())
 	if err != nil {
@@ -92,14 +92,14 @@ func gpuOf(gpus []GPU, uuid string) GPU {
 	return GPU{}
 }
 
-// measureContexts measures the missing sizes and records them. measureContexts
-// reports whether all succeeded.
+// measureContexts measures the missing sizes and records them. measureContexts reports whether all
+// measurements succeeded.
 func (g Groups) measureContexts(ctx context.Context, lib string, gpus []GPU, devices []limits.Device) bool {
 	driver := newNVML(lib)
 	defer driver.close()
 	measurer := contexts.Measurer{Driver: driver, Maker: &contexts.Child{
 		Program: filepath.Join(lib, contexts.ProgramName),
-		Library: func() (string, error) { return "", nil }, // the loader finds it, as for the program
+		Library: func() (string, error) { return "", nil }, // the loader finds libcuda.so.1
 	}}
 	sizes, _ := contexts.ReadFile(g.contextsFile())
 	all := true

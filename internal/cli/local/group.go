@@ -19,11 +19,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// Groups is a directory of one user's groups. A group is a directory with the two
-// pages that its runs share, and a file "members". Each run and its children hold a
-// shared lock on that file. The kernel releases the lock when they end, even if they
-// are killed. Groups are made, joined and removed only under an exclusive lock on the
-// file "mutex", which is held for a short time only.
+// Groups is a directory of one user's groups. A group is a directory with the two pages that its
+// runs share, and a file "members". Each run and its children hold a shared lock on the file
+// "members". The kernel releases the lock when the run and its children have ended, even if they
+// were killed. A process makes, joins or removes a group only under an exclusive lock on the file
+// "mutex", and holds the lock briefly.
 type Groups struct{ dir string }
 
 const (
@@ -33,8 +33,8 @@ const (
 
 var groupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
-// GroupsDir returns the directory of a user's groups: in $XDG_RUNTIME_DIR if that is
-// a directory, otherwise in /tmp.
+// GroupsDir returns the directory of a user's groups. The directory is in $XDG_RUNTIME_DIR, or in
+// /tmp if $XDG_RUNTIME_DIR names no directory.
 func GroupsDir(getenv func(string) string, uid int) string {
 	dir := getenv("XDG_RUNTIME_DIR")
 	if info, err := os.Stat(dir); err == nil && info.IsDir() && filepath.IsAbs(dir) {
@@ -43,8 +43,8 @@ func GroupsDir(getenv func(string) string, uid int) string {
 	return fmt.Sprintf("/tmp/nri-vgpu-%d", uid)
 }
 
-// OpenGroups opens a directory of groups, and creates it if it is missing. OpenGroups
-// rejects a directory that others can write, because these users could lift the limits.
+// OpenGroups opens a directory of groups, and creates it if it is missing. OpenGroups rejects a
+// directory that other users can write, because the other users could lift the limits.
 func OpenGroups(dir string) (Groups, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return Groups{}, fmt.Errorf("make the directory of runs: %w", err)
@@ -72,8 +72,7 @@ func (g Groups) Dir(name string) string { return filepath.Join(g.dir, name) }
 type Member struct {
 	*os.File
 	Devices []limits.Device
-	// Founder reports whether the run made the group. The founder must start its
-	// watcher.
+	// Founder reports whether the run made the group. The founder must start the group's watcher.
 	Founder bool
 }
 
@@ -186,11 +185,11 @@ func (g Groups) remove(name string) (bool, error) {
 		return false, nil
 	case err == nil:
 		defer members.Close()
-	case !errors.Is(err, fs.ErrNotExist): // otherwise the creator died before joining
+	case !errors.Is(err, fs.ErrNotExist): // without the file, the creator ended early
 		return false, err
 	}
-	// Daemons and Python's subprocess close inherited files, and with them the lock.
-	// A process that uses a GPU holds a slot of the usage page.
+	// Daemons and Python's subprocess close inherited files, including the file with the lock. A
+	// process that uses a GPU still holds a slot of the usage page.
 	usage, err := limits.ReadUsage(filepath.Join(g.Dir(name), limits.UsageFile))
 	if err == nil && len(usage.Processes) > 0 || errors.Is(err, limits.ErrVersion) {
 		return false, nil // only a watcher of the page's release can read its slots

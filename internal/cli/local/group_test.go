@@ -172,8 +172,8 @@ func TestRemoveSparesWhoUsesAGPU(t *testing.T) {
 	}
 }
 
-// TestRemoveSparesGroupsOfAnotherRelease checks that a group is kept if its page has another
-// version, whose slots are unreadable. The watcher of that release removes the group.
+// TestRemoveSparesGroupsOfAnotherRelease checks that remove keeps a group whose page has another
+// version and thus unreadable slots. The watcher of the other release removes the group.
 func TestRemoveSparesGroupsOfAnotherRelease(t *testing.T) {
 	g := openGroups(t)
 	join(t, g, "lab", ask(1<<30)).Close()

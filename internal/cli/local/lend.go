@@ -16,13 +16,13 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// lenderFile is locked by the one process that lends for all groups.
+// lenderFile is the lock file of the process that lends for all groups.
 const lenderFile = "lender"
 
-// lend lends idle GPU time among the user's groups if this group has a limit on GPU time.
-// lend also writes to each group's page the time that was charged to the others. One watcher lends
-// at a time; when it ends, for any reason, the next takes over. lend blocks until it has stopped
-// lending.
+// lend lends idle GPU time among the user's groups if this group has a limit on GPU time. lend also
+// writes to each group's page the time that was charged to the other groups. One watcher lends at a
+// time. When the lending watcher ends, for any reason, another watcher lends. lend blocks until it
+// has stopped lending.
 func (g Groups) lend(group string) {
 	devices, err := limits.Read(filepath.Join(g.Dir(group), limits.LimitsFile))
 	if err != nil || !slices.ContainsFunc(devices, isMetered) {

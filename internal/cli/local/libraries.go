@@ -65,11 +65,10 @@ func isOurs(path string) bool {
 	return err == nil && bytes.HasPrefix(data, []byte("\x7fELF")) && bytes.Contains(data, []byte(mark))
 }
 
-// DriverLibraries returns the directory of the libraries in lib, adapted to the
-// driver that a program with this environment finds. The adapted libraries are
-// stored beside lib, or in the group's directory if the directory of lib is not
-// writable. On failure DriverLibraries returns lib, which exports the names that this version
-// knows.
+// DriverLibraries returns the directory of the libraries in lib, adapted to the driver that a
+// program with this environment finds. DriverLibraries stores the adapted libraries beside lib, or
+// in the group's directory if the directory of lib is not writable. On failure DriverLibraries
+// returns lib, which exports the names that this version knows.
 func DriverLibraries(lib, group string, getenv func(string) string) string {
 	driver := driverlib.Find(getenv)
 	for _, parent := range []string{paths.Variants(lib), filepath.Join(group, "lib")} {

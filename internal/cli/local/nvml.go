@@ -41,7 +41,7 @@ func newNVML(lib string) *nvml {
 	return &nvml{program: filepath.Join(lib, nvmlProgram), peers: map[string]*nvmlPeer{}}
 }
 
-// Held returns the processes of a GPU and the bytes that each holds.
+// Held returns the processes of a GPU and the bytes that each process holds.
 func (n *nvml) Held(uuid string) (gpu.HeldBytes, error) {
 	answer, err := n.ask(uuid, "processes")
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package local runs programs under limits without Kubernetes. The package also reports the
-// limits and usage of containers and of these runs, from their pages.
+// Package local runs programs under limits without Kubernetes. The package also reports the limits
+// and usage of containers and of the programs that it runs, from their pages.
 package local
 
 import (
@@ -89,7 +89,7 @@ func (r *Request) SetMaximum(policy string, most int) error {
 	return nil
 }
 
-// Empty reports whether nothing is requested.
+// Empty reports whether the request names neither limits nor GPUs.
 func (r Request) Empty() bool {
 	return r.MemoryBytes == 0 && r.ComputePPM == 0 && len(r.GPUs) == 0
 }

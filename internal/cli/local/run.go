@@ -102,7 +102,7 @@ func notYetLimited(container string, getenv func(string) string) error {
 	return nil
 }
 
-// wanted returns the limits of a run, nil if the run takes those of its group.
+// wanted returns the limits of a run, nil if the run takes the limits of its group.
 func wanted(ctx context.Context, r Request, lib string, groups Groups) ([]limits.Device, error) {
 	if r.Empty() {
 		return nil, nil
@@ -182,7 +182,7 @@ func Watch(dir, group string, detached bool) error {
 		return err
 	}
 	_ = answers.SetReadDeadline(time.Now().Add(watcherPatience))
-	_, _ = answers.Read(make([]byte, 1)) // the watcher closes it in any case
+	_, _ = answers.Read(make([]byte, 1)) // the watcher closes the pipe in any case
 	return nil
 }
 

@@ -40,8 +40,8 @@ type GPUStatus struct {
 	ContextMemoryBytes uint64 `json:"contextMemoryBytes"`
 	// ComputeLimitPPM is omitted if GPU time has no limit.
 	ComputeLimitPPM uint32 `json:"computeLimitPPM,omitempty"`
-	// ComputeMaximumPPM is the holder's maximum if ComputeLimitPPM is a guarantee. The
-	// holder may borrow idle time up to it.
+	// ComputeMaximumPPM is the holder's maximum if ComputeLimitPPM is a guarantee. The holder may
+	// borrow idle time up to the maximum.
 	ComputeMaximumPPM uint32          `json:"computeMaximumPPM,omitempty"`
 	GPUTimeSeconds    float64         `json:"gpuTimeSeconds"`
 	Refusals          uint64          `json:"refusals"`
@@ -67,9 +67,9 @@ type Places struct {
 	Groups string
 }
 
-// Status returns the visible holders of limits. In a container or a run Status returns
-// that holder. Elsewhere Status returns all containers of the node and all groups of
-// this user. Status omits unreadable holders; the error names the holders.
+// Status returns the visible holders of limits. In a container or a run, the only visible holder is
+// the container or the run. In other places, Status returns all containers of the node and all
+// groups of this user. Status omits unreadable holders; the error names the holders.
 func Status(p Places) ([]Holder, error) {
 	if _, err := os.Lstat(filepath.Join(p.RunDir, limits.LimitsFile)); err == nil {
 		return one(Holder{Dir: p.RunDir})
@@ -167,8 +167,8 @@ func containersIn(dir string) ([]Holder, error) {
 	return all, nil
 }
 
-// name sets the pod's name from the file that the agent wrote beside the pages. The
-// name is for display only; on error the UID is shown.
+// name sets the pod's name from the file that the agent wrote beside the pages. The name is for
+// display only; on error the output shows the UID.
 func (h *Holder) name() {
 	data, err := os.ReadFile(filepath.Join(h.Dir, "assignment.json"))
 	if err != nil {
@@ -191,8 +191,8 @@ func groupsIn(dir string) ([]Holder, error) {
 	return all, err
 }
 
-// readDir lists the directories in a directory. readDir returns none if the directory
-// is missing.
+// readDir lists the directories in a directory. readDir returns an empty list if the directory is
+// missing.
 func readDir(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -26,12 +26,12 @@ import (
 )
 
 const (
-	// watcherFile is locked by a group's watcher.
+	// watcherFile is the lock file of a group's watcher.
 	watcherFile = "watcher"
 	// answeringFD is a pipe that a watcher closes once it answers queries.
 	answeringFD = 3
-	// watcherPatience bounds the wait for answeringFD. After that time, the run starts and its
-	// processes use estimates.
+	// watcherPatience bounds the wait for answeringFD. After watcherPatience, the run starts and
+	// its processes use estimates.
 	watcherPatience = time.Second
 )
 
@@ -59,7 +59,7 @@ func (g Groups) watch(group string) error {
 	}
 	defer lock.Close()
 	if !isFileAt(lock, path) {
-		return nil // that group was removed, and a new group has its own watcher
+		return nil // the group was removed, and a new group has another watcher
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var answers sync.WaitGroup
@@ -127,7 +127,7 @@ func (g Groups) answer(ctx context.Context, group string, answering func()) {
 		looks.Ask(uuid)
 	}
 	for ctx.Err() == nil {
-		if !listening(ctx, server.Path) { // otherwise another server answers
+		if !listening(ctx, server.Path) { // a server that already listens answers the queries
 			_ = server.Serve(ctx)
 		}
 		loop.Sleep(ctx, time.Second)
