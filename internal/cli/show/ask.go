@@ -36,8 +36,9 @@ type Asking struct {
 	Out   io.Writer
 }
 
-// Socket returns the path of the agent's socket. On the node and in the agent's pod, the path is
-// that of root's socket, which containers do not have.
+// Socket returns the path of root's socket, if root's socket exists, and the path of the agent's
+// socket in other cases. Root's socket exists on the node and in the agent's pod, and not in other
+// containers.
 func Socket(runDir string) string {
 	admin := paths.AdminSocket(runDir)
 	if _, err := os.Lstat(admin); err == nil {
@@ -89,7 +90,7 @@ func show[T any](ctx context.Context, a Asking, question agentapi.Question, v vi
 		case screen:
 			err = redraw(w, err, list)
 		case err != nil:
-			fmt.Fprintln(os.Stderr, err) // a restarted agent comes back
+			fmt.Fprintln(os.Stderr, err) // a restarted agent answers again
 			err = nil
 		default:
 			err = w.write(list)

@@ -99,7 +99,7 @@ func (f Filter) Apply(all []agentapi.Overview) []agentapi.Overview {
 	return chosen
 }
 
-// Sort orders of lists.
+// These constants are the sort orders of lists.
 const (
 	ByName   = "name"
 	ByMemory = "memory"
@@ -392,8 +392,8 @@ func Requested(all map[string]int64) string {
 // MemoryOfLimit formats memory and its limit as "1024/4096 MiB".
 func MemoryOfLimit(used *uint64, limit uint64) string { return ofLimit(used, limit) }
 
-// Complain returns the error for the exit status after some nodes answered and others
-// did not. The caller has written the answers.
+// Complain returns the error for the exit status if some nodes did not answer. The caller has
+// written the answers of the other nodes.
 func Complain(answered int, err error) error {
 	if err == nil || answered == 0 {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 )
 
-// The output formats of answers.
+// These constants are the output formats of answers.
 const (
 	FormatTable = "table"
 	FormatWide  = "wide"

@@ -125,8 +125,8 @@ func TestWatchedLines(t *testing.T) {
 	}
 }
 
-// On a terminal each list replaces the last list with its headings. The error of
-// an absent agent appears there too.
+// On a terminal each list replaces the last list with its headings. The error of an absent agent
+// also replaces the last list.
 func TestRedraw(t *testing.T) {
 	var out bytes.Buffer
 	w := &writer[agentapi.Process]{view: processView, format: FormatTable, out: &out}
