@@ -34,7 +34,7 @@ type state struct {
 	color   bool
 }
 
-// These are escape sequences of colours. Terminals without colours ignore the sequences.
+// These constants are escape sequences of colours. Terminals without colours ignore the sequences.
 const (
 	bold, red, green, yellow, reverse, plain = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[7m", "\x1b[0m"
 )

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// key is the input of a key: a character or one of these sequences.
+// key is the input of a key: a character or an escape sequence.
 type key string
 
 const (
@@ -44,7 +44,7 @@ func split(raw string) []key {
 	for raw != "" {
 		k := next(raw)
 		raw = raw[len(k):]
-		// Terminals in application mode send these sequences for arrows.
+		// Terminals in application mode send \x1bO in place of \x1b[ for arrows.
 		keys = append(keys, key(strings.Replace(k, "\x1bO", "\x1b[", 1)))
 	}
 	return keys

@@ -33,14 +33,15 @@ type row struct {
 	memoryLimit uint64
 	time        *float64 // percent of the GPU's time
 	timeLimit   float64
-	// back is the time for which the container's threads were throttled: a rate if two overviews
-	// are known, otherwise a total. Without an account, back and refusals are empty.
+	// back is the time for which the container's threads were throttled: a rate between two
+	// overviews, or a total from a single overview. Without an account, back and refusals are
+	// empty.
 	back, refusals string
 	processes      int
 }
 
-// rows returns the rows of all GPUs by node and index. The row of a GPU is followed by those of its
-// containers, in the given order.
+// rows returns the rows of all GPUs by node and index. The rows of a GPU's containers follow the
+// row of the GPU, in the given order.
 func rows(all []agentapi.Overview, order string, earlier map[string]agentapi.Overview) []row {
 	var list []row
 	for _, o := range all {

@@ -25,8 +25,7 @@ func share(uuid string, used, limit uint64, had float64, ppm uint32, throttled f
 	}
 }
 
-// look is an overview of a node with two containers and two GPUs, of which one
-// is lost.
+// look is an overview of a node with two containers, a sound GPU and a lost GPU.
 func look(at time.Time, throttled float64) agentapi.Overview {
 	return agentapi.Overview{
 		Node: "n1", At: at,
