@@ -24,7 +24,7 @@ type statusError struct {
 	status int
 }
 
-// These are the exit statuses of verify.
+// These constants are the exit statuses of verify.
 const (
 	exitDoesNotHold = 1
 	exitNotVerified = 2

@@ -78,7 +78,8 @@ func (s start) context() uint64 {
 	return after - before
 }
 
-// The regimes of NVML: the information that NVML returns to a process about itself.
+// These constants are the regimes of NVML: the information that NVML returns to a process about
+// itself.
 const (
 	regimeBytes  = "own pid, with bytes"
 	regimeZero   = "own pid, 0 bytes"
@@ -141,16 +142,15 @@ func (s start) lookupsRow() Row {
 	return r
 }
 
-// turns describe the time slices of a process beside another process that saturates the
-// GPU.
+// turns describes the time slices of a process beside another process that saturates the GPU.
 type turns struct {
 	Switches int     `json:"switches"`
 	OursMS   float64 `json:"ours_ms"`
 	OthersMS float64 `json:"others_ms"`
 }
 
-// fact returns the length of the slice and the cost of a switch. The other process has an
-// equal slice, and a switch precedes and follows it.
+// fact returns the length of the slice and the cost of a switch. The other process has a slice of
+// equal length, between two switches.
 func (t turns) fact() Fact {
 	if t.Switches < 2 {
 		return Fact{"time slice", "no switches seen"}
@@ -158,7 +158,7 @@ func (t turns) fact() Fact {
 	return Fact{"time slice", fmt.Sprintf("%.2f ms, a switch %.0f µs", t.OursMS, max(0, t.OthersMS-t.OursMS)/2*1000)}
 }
 
-// queues is the number of streams that run before one of them waits for another's kernel.
+// queues is the number of streams that run before a stream waits for another stream's kernel.
 type queues struct {
 	Connections int `json:"connections"`
 	Streams     int `json:"streams"`

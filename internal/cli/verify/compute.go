@@ -51,9 +51,9 @@ func (v *run) times(l load) (warmup, measure time.Duration) {
 	return warmup, measure
 }
 
-// native measures a load without limits and caches the result. A load that waits for each
-// launch leaves the GPU idle, so the length of its kernels is measured with a load that
-// does not wait.
+// native measures a load without limits and caches the result. A load that waits for each launch
+// leaves the GPU idle. For a load that waits, native measures the length of the kernels with a load
+// that does not wait.
 func (v *run) native(ctx context.Context, l load) (native, error) {
 	l.limit = 0
 	if known, ok := v.natives[l.String()]; ok {
@@ -136,7 +136,7 @@ func unlimited(tenants []load) []load {
 	return free
 }
 
-// together runs tenants concurrently, for the longest duration that any of them needs.
+// together runs tenants concurrently, for the longest duration that any tenant needs.
 func (v *run) together(ctx context.Context, natives []native, tenants []load) ([]spun, error) {
 	var warmup, measure time.Duration
 	for _, l := range tenants {

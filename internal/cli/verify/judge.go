@@ -65,7 +65,7 @@ type filled struct {
 	// vague means that NVML does not report the memory of processes, so that contexts are
 	// estimated.
 	vague bool
-	// short means that the way does not reach the limit natively either.
+	// short means that the way of allocating fails below the limit even without limits.
 	short bool
 }
 

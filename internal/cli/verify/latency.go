@@ -11,12 +11,12 @@ import (
 // percent.
 const latencyCores = 50
 
-// latencyRounds is the number of measurements. A stalled host spoils a single round,
-// whereas the delay of limits appears in all.
+// latencyRounds is the number of measurements. A stalled host spoils a single round, whereas the
+// delay of limits appears in all rounds.
 const latencyRounds = 3
 
-// latency measures a periodic short kernel beside a tenant that saturates the GPU. Rounds
-// without and with limits alternate; the best rounds are judged.
+// latency measures a periodic short kernel beside a tenant that saturates the GPU. Rounds without
+// and with limits alternate; latency judges the best rounds.
 func (v *run) latency(ctx context.Context) Row {
 	var native, limited waiting
 	for i := range latencyRounds {

@@ -47,8 +47,8 @@ func (*run) namesFact() Fact {
 	return Fact{"names", fmt.Sprintf("%d exported, %d unknown", exported, len(names))}
 }
 
-// namesRow judges whether any function of the driver is refused because the interposer
-// does not know it.
+// namesRow judges whether the interposer refuses functions of the driver that the interposer does
+// not know.
 func (*run) namesRow() Row {
 	_, names, err := unknown()
 	if err != nil {

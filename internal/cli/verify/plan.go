@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The groups of checks.
+// These constants are the groups of checks.
 const (
 	groupDriver  = "driver"
 	groupMemory  = "memory"
@@ -34,8 +34,7 @@ var (
 	oneStream = pattern{name: "one stream", args: []string{"--pattern", "async"}}
 	patterns  = []pattern{
 		oneStream,
-		// The grids fill the GPU, because the time of concurrent kernels could not be
-		// counted.
+		// The grids fill the GPU, because the check could not count the time of concurrent kernels.
 		{name: "eight streams", args: []string{"--pattern", "streams", "--streams", "8"}, fills: true},
 		{name: "graph", args: []string{"--pattern", "graph"}, graph: true},
 		{name: "launch and wait", args: []string{"--pattern", "sync"}, waits: true},
@@ -124,7 +123,7 @@ var ways = []string{
 	"pool", "graph", "graph-node", "capture", "ctx", "ctx-v3", "ctx-v4", "green",
 }
 
-// quickWays contain one way of each family.
+// quickWays contains a way of each family.
 var quickWays = []string{"alloc", "managed", "vmm", "array", "async", "pool", "graph", "ctx"}
 
 // scene is a case in which programs broke or hung.

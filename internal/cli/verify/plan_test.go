@@ -32,7 +32,7 @@ func TestPlan(t *testing.T) {
 }
 
 // TestLoads checks that each pattern is measured with each length, and the pattern "one stream" at
-// each limit. No graph is too long for a limit to throttle it.
+// each limit. TestLoads also checks that a limit can throttle each graph.
 func TestLoads(t *testing.T) {
 	all := loads(false)
 	for _, p := range patterns {

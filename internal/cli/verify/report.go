@@ -13,14 +13,14 @@ import (
 // Verdict is the result of a check.
 type Verdict string
 
-// The verdicts.
+// These constants are the verdicts.
 const (
 	Holds       Verdict = "holds"
 	DoesNotHold Verdict = "does not hold"
 	NotTested   Verdict = "not tested"
 )
 
-// Fact is a measurement that is not judged.
+// Fact is a measurement without a verdict.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -37,8 +37,7 @@ type Row struct {
 	// Why is the reason that the check was not possible, or the message of a
 	// failed program.
 	Why string `json:"why,omitempty"`
-	// Shares are the tenants' shares in a check of GPU time, one for each
-	// tenant.
+	// Shares contains each tenant's share in a check of GPU time.
 	Shares []Share `json:"shares,omitempty"`
 }
 

@@ -27,8 +27,8 @@ const (
 	nvmlProgram = "vgpu-nvml"
 	// constructorLibrary uses CUDA in its constructor.
 	constructorLibrary = "vgpu-constructor.so"
-	// startTimeout is the time that a program may take in addition to its duration.
-	// After that time, the program counts as hung.
+	// startTimeout is the time that a program may take in addition to its duration. A program that
+	// takes longer counts as hung.
 	startTimeout = 30 * time.Second
 )
 
@@ -143,8 +143,8 @@ func await(ctx context.Context, cmd *exec.Cmd, out, errs *bytes.Buffer, into any
 	return nil
 }
 
-// lastLine returns the last line that a program printed, or the error if it printed
-// none.
+// lastLine returns the last line that a program printed, or the error if the program printed no
+// line.
 func lastLine(said string, err error) string {
 	lines := strings.Split(strings.TrimSpace(said), "\n")
 	if last := lines[len(lines)-1]; last != "" {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// sceneCores is the limit on GPU time of scenes, in percent. The interposer records
-// events only under such a limit.
+// sceneCores is the limit on GPU time of scenes, in percent. The interposer records events only
+// under a limit on GPU time.
 const sceneCores = 50
 
 // scened is the report of the workload "scenes".

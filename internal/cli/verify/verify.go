@@ -134,8 +134,8 @@ func (v *run) chosen() []check {
 	return chosen
 }
 
-// cardFacts measures time slices and hardware queues. If a measurement fails, the fact is
-// its error.
+// cardFacts measures time slices and hardware queues. If a measurement fails, the fact is the
+// error.
 func (v *run) cardFacts(ctx context.Context) []Fact {
 	var q queues
 	facts := []Fact{v.namesFact()}
