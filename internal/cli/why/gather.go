@@ -47,8 +47,8 @@ func Gather(ctx context.Context, f *fleet.Fleet, namespace, name string) (Answer
 	return a, nil
 }
 
-// roomsOf asks the agents of the nodes that do not list their GPUs for the free parts of each GPU, by
-// the node's name.
+// roomsOf returns the free parts of each GPU, by the node's name. roomsOf asks the agents of the
+// nodes that do not list their GPUs.
 func roomsOf(ctx context.Context, f *fleet.Fleet, nodes []corev1.Node) (map[string][]placement.Room, error) {
 	if !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return !listed(&n) }) {
 		return nil, nil

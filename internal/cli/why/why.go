@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package why explains, for each node and GPU of a cluster, why a pod waits. Pure functions judge the
-// facts; one file gathers them.
+// Package why explains, for each node and GPU of a cluster, why a pod waits. Pure functions judge
+// the facts; one file gathers the facts.
 package why
 
 import (
@@ -27,10 +27,11 @@ import (
 // Node is the verdict on a node for a pod.
 type Node struct {
 	Name string
-	// Excluded is why the node does not accept the pod, whatever its GPUs have free; "" if it does.
+	// Excluded is the reason why the node does not accept the pod, regardless of free GPU capacity;
+	// "" if the node accepts the pod.
 	Excluded string
-	// Against is why the pod does not fit although single GPUs have room, or why the GPUs are not
-	// known; "" if there is no such reason.
+	// Against is the reason why the pod does not fit although single GPUs have room, or why the
+	// GPUs are not known; "" without a reason.
 	Against string
 	GPUs    []GPU
 	// Fits reports whether the node's GPUs and their sums have room for the pod.
@@ -40,13 +41,13 @@ type Node struct {
 // GPU is the verdict on a GPU for the pod's first share that has no room.
 type GPU struct {
 	placement.Room
-	// Against is why the share has no room; "" if it has room.
+	// Against is the reason why the GPU has no room for the share; "" if the GPU has room.
 	Against string
 }
 
-// Judge returns the verdict on a node for a pod. The pods are the node's, without those that have
-// ended. The rooms are the free parts of the GPUs by the node's agent, for a Node that does not list
-// its GPUs.
+// Judge returns the verdict on a node for a pod. The parameter pods contains the node's pods that
+// have not ended. If the Node does not list its GPUs, rooms contains the free parts of the GPUs, as
+// the node's agent reports them.
 func Judge(pod *corev1.Pod, asked request.Pod, node *corev1.Node, pods []*corev1.Pod, rooms []placement.Room, cfg config.Config) Node {
 	n := Node{Name: node.Name}
 	use, err := nodegpus.NewReader(cfg).Use(node, pods)
@@ -85,8 +86,8 @@ func (n *Node) judgeUse(use nodegpus.Use, asked request.Pod, pod *corev1.Pod, cf
 	}
 }
 
-// judgeRooms judges the GPUs for each container alone, and lists them for the first container that has
-// no room.
+// judgeRooms judges the GPUs for each container alone. judgeRooms lists the GPUs for the first
+// container that has no room.
 func (n *Node) judgeRooms(rooms []placement.Room, asked request.Pod) {
 	n.Fits = true
 	share, _ := firstShare(asked)
@@ -103,8 +104,8 @@ func (n *Node) judgeRooms(rooms []placement.Room, asked request.Pod) {
 	}
 }
 
-// list lists the GPUs with what each lacks for a share, and returns the number of those that have
-// room.
+// list lists each GPU with the reason why the GPU has no room for a share, and returns the number
+// of GPUs with room.
 func (n *Node) list(rooms []placement.Room, share request.Share) (room int) {
 	for _, r := range rooms {
 		g := GPU{r, r.Lacks(share)}
@@ -125,7 +126,7 @@ func firstShare(asked request.Pod) (request.Share, string) {
 	return request.Share{}, ""
 }
 
-// excludes returns why the node does not accept the pod, regardless of resources.
+// excludes returns the reason why the node does not accept the pod, regardless of resources.
 func excludes(pod *corev1.Pod, node *corev1.Node) string {
 	cordoned := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 	if node.Spec.Unschedulable && !schedulingcorev1.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &cordoned, false) {
@@ -157,8 +158,9 @@ func short(pod *corev1.Pod, node *corev1.Node, pods []*corev1.Pod, dialects conf
 	return ""
 }
 
-// byCloseness sorts nodes: first those that fit, then those whose GPUs lack something, the fullest
-// last, and then those that are excluded.
+// byCloseness sorts nodes: first nodes that fit, then nodes whose GPUs have no room, then nodes
+// without known GPUs, then excluded nodes. Within a group, the node with the most free memory of a
+// GPU comes first.
 func byCloseness(nodes []Node) {
 	rank := func(n Node) int {
 		switch {

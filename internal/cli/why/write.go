@@ -28,14 +28,14 @@ type Answer struct {
 	Unknown error
 }
 
-// explained reports whether the nodes do not matter.
+// explained reports whether the explanation does not depend on the nodes.
 func (a Answer) explained() bool { return a.Invalid != nil || !a.waits() || !a.asks() }
 
 func (a Answer) waits() bool { return a.Pod.Spec.NodeName == "" && !ended(a.Pod) }
 
 func (a Answer) asks() bool { return slices.ContainsFunc(a.Asked.Containers, request.Container.Asks) }
 
-// Write writes the explanation. Nodes beyond most are counted only; 0 writes all.
+// Write writes the explanation. Write only counts the nodes beyond most; 0 writes all nodes.
 func (a Answer) Write(w io.Writer, most int) error {
 	name := a.Pod.Namespace + "/" + a.Pod.Name
 	switch {
@@ -112,7 +112,7 @@ func (n Node) lines(w io.Writer) {
 	}
 }
 
-// conclusion returns what the verdicts mean, and what to do.
+// conclusion returns the meaning of the verdicts, and advice.
 func (a Answer) conclusion() string {
 	fits, excluded := 0, 0
 	for _, n := range a.Nodes {
