@@ -45,8 +45,8 @@ func asking(cmd *cobra.Command, socket string) show.Asking {
 	return show.Asking{Socket: socketOr(socket), Out: cmd.OutOrStdout()}
 }
 
-// getCommand returns the command that lists devices and processes in MetaGPU's
-// format. aliases are additional names of its subcommand for devices.
+// getCommand returns the command that lists devices and processes in MetaGPU's format. aliases are
+// additional names of the subcommand for devices.
 func getCommand(aliases ...string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",

@@ -238,7 +238,7 @@ if something is wrong with it.`,
 	return cmd
 }
 
-// mostNodes is how many nodes why shows without --all.
+// mostNodes is the number of nodes that the command "why" shows without --all.
 const mostNodes = 20
 
 func whyCommand(c *cluster) *cobra.Command {

@@ -27,7 +27,7 @@ type sight interface {
 	flags(cmd *cobra.Command)
 	// open returns the source, and the filter that the flags select.
 	open(ctx context.Context) (show.Source, show.Filter, error)
-	// waiting returns the pods that request GPUs and hold none.
+	// waiting returns the pods that request GPUs and hold no GPU.
 	waiting(ctx context.Context, have []show.PodEntry) ([]show.PodEntry, error)
 	// everywhere selects all namespaces if no flag names a namespace.
 	everywhere()
@@ -87,7 +87,7 @@ func lister(use, short, long string, s sight, choose func(f *show.Filter, args [
 			if missing != nil && len(all) == 0 {
 				return missing
 			}
-			// Nodes that answered are listed even if other nodes did not answer.
+			// The list contains the nodes that answered even if other nodes did not answer.
 			return errors.Join(write(ctx, l, filter, filter.Apply(all)), show.Complain(len(all), missing))
 		},
 	}
