@@ -9,7 +9,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
-// Long values of all containers together are not kept.
+// Variables keeps no long values, because all containers together may have many.
 func TestVariablesAreCut(t *testing.T) {
 	documented.Bound(t, "what the runtime tells plugins of all pods and containers", "three variables cut to "+documented.Bytes(mostValue))
 	long := strings.Repeat("x", 1<<20)

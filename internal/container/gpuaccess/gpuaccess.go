@@ -60,7 +60,7 @@ func Variable(env []string, name string) (value string, count int) {
 func Hides(value string) bool { return value == "" || value == NoDevices || value == "none" }
 
 // ByVariable returns the variable by which the NVIDIA runtime mounts GPUs into a container, "" if
-// there is none.
+// no variable mounts GPUs.
 func ByVariable(env []string) string {
 	value, count := Variable(env, VisibleDevices)
 	if count > 0 && Hides(value) {
@@ -114,9 +114,9 @@ func ByAnnotation(annotations map[string]string, kind string) (key, device strin
 	return "", "", false
 }
 
-// IsGPU reports whether a CDI device leads to a GPU. Such devices are those of the configured kind,
-// NVIDIA's other devices, and our devices that make the NVIDIA runtime mount GPUs. NVIDIA's runtime
-// creates "runtime.nvidia.com/gpu=0" on demand. Only our plugin may request
+// IsGPU reports whether a CDI device leads to a GPU. GPU devices are the devices of the configured
+// kind, NVIDIA's other devices, and our devices that make the NVIDIA runtime mount GPUs. NVIDIA's
+// runtime creates "runtime.nvidia.com/gpu=0" on demand. Only our plugin may request
 // "nri-vgpu.io/env=GPU-…".
 func IsGPU(device, kind string) bool {
 	vendor, class, name := parser.ParseDevice(device)
@@ -171,7 +171,7 @@ func ByDevice(devices []string) string {
 	return ""
 }
 
-// Wish describes the first sign that a container requests GPUs, or returns "" if there is none. The
+// Wish describes the first sign that a container requests GPUs, or returns "" without a sign. The
 // parameter kind is the configured vendor and class of CDI devices.
 func (c Container) Wish(kind string) string {
 	if by := ByVariable(c.Env); by != "" {
