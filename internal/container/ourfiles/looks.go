@@ -24,16 +24,17 @@ const (
 	lookPatience = 500 * time.Millisecond
 	// maxStuck is how many look-ups may hang at once. Each hanging look-up keeps a thread.
 	maxStuck = 8
-	// tries is how often a look-up is repeated after a rename or a mount elsewhere disturbed it.
+	// tries is how often a look-up is attempted if a rename or a mount elsewhere disturbs the
+	// look-up.
 	tries = 16
 	// resolveCached makes openat2 fail with EAGAIN if it would have to wait.
 	resolveCached = 0x20
 )
 
 // Looks looks up our files in containers' roots. Looks resolves paths in the kernel's cache at
-// once. Other paths need a file system, which may never answer: these look-ups run in the
-// background, with a deadline and a bound on their number. A container whose file systems answer
-// needs no background look-up, so others cannot block it.
+// once. A look-up of another path needs a file system, which may never answer. Looks runs a bounded
+// number of look-ups in file systems in the background, each with a deadline. A container whose
+// file systems answer needs no background look-up, so other containers cannot block its look-ups.
 type Looks struct {
 	bound *deadline.Bound
 	mu    sync.Mutex
@@ -50,8 +51,8 @@ func NewLooks() *Looks {
 // find our files and whether the files stay in place. A link in the image can lead a volume over or
 // above our files, which no comparison of paths detects. A container's mounts exist before the
 // container starts, so the kernel can resolve the paths. The parameter proc is /proc of the host's
-// pid namespace, and container is any unique name of the container. A pid of 0 is unknown to the
-// runtime.
+// pid namespace, and container is any unique name of the container. A pid of 0 means that the
+// runtime did not report the pid.
 func (l *Looks) Check(container, proc string, pid int, mounts []Mount) error {
 	if pid == 0 || slices.ContainsFunc(mounts, isAssignment) {
 		return nil // no pid is known, or the container has whole GPUs
@@ -107,7 +108,7 @@ func (l *Looks) CheckRunning(container, proc string, pid int, ours []Mount) erro
 }
 
 // look searches the kernel's cache, which never waits, and then file systems if necessary. Kernels
-// before 5.12 support only the search in file systems, and kernels before 5.6 support neither.
+// before 5.12 support only the search in file systems. Kernels before 5.6 support no search.
 func (l *Looks) look(container string, look func(resolve uint64) error) error {
 	err := look(resolveCached)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINVAL) {
@@ -194,7 +195,7 @@ func passing(err error) bool {
 }
 
 // find opens the file that a container's processes find at a path. The last element may be another
-// mount, and is not followed if it is a link.
+// mount. find does not follow the last element if it is a link.
 func find(root int, file string, resolve uint64) (int, error) {
 	dir, err := openat2(root, path.Dir(file), unix.O_DIRECTORY, unix.RESOLVE_IN_ROOT|resolve)
 	if err != nil {
@@ -218,7 +219,7 @@ func openat2(dir int, name string, flags, resolve uint64) (fd int, err error) {
 }
 
 // same checks that a found file is a mount's source on the host. If the source is gone, as after
-// the removal of an old version, a running container must still have a mount there. Without a
+// the removal of an old version, a running container must still have a mount at the path. Without a
 // mount, only the container's own files are left.
 func same(fd int, err error, m Mount, running bool) error {
 	if passing(err) {

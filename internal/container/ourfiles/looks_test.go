@@ -227,7 +227,7 @@ func TestAProcessWithItsOwnRoot(t *testing.T) {
 	b.checkRunning(n, nil)
 }
 
-// A version's files are removed while containers still have them mounted.
+// An update may remove a version's files while containers still have the files mounted.
 func TestTheHostsFilesAreGone(t *testing.T) {
 	b := newBox(t)
 	n := b.start()
@@ -241,7 +241,7 @@ func TestTheHostsFilesAreGone(t *testing.T) {
 	b.checkRunning(n, ErrHidden)
 }
 
-// A volume above our files is not accessed, whether or not it answers.
+// Check does not access a volume above our files, so Check does not wait for a volume that hangs.
 func TestAVolumeAboveOursHangs(t *testing.T) {
 	b := newBox(t)
 	b.mounts = []Mount{{Source: "/volume", Destination: "/usr/local"}}
@@ -252,7 +252,7 @@ func TestAVolumeAboveOursHangs(t *testing.T) {
 		_ = b.wants(looks.Check("u/main", "/proc", n.PID, b.mounts), ErrVolume)
 	}
 	b.took(begin, 0)
-	// For a running container the volume has to be asked.
+	// CheckRunning has to access the volume of a running container.
 	begin = time.Now()
 	_ = b.wants(looks.CheckRunning("u/main", "/proc", n.PID, b.ours), ErrStuck)
 	b.took(begin, lookPatience)
@@ -285,8 +285,8 @@ func TestImagesHang(t *testing.T) {
 	b.took(begin, 0)
 }
 
-// A mount elsewhere, as any start of a container causes, disturbs look-ups in the kernel's cache.
-// A disturbed look-up must not need one of the places for look-ups that may hang.
+// A mount elsewhere, as any start of a container causes, disturbs look-ups in the kernel's cache. A
+// disturbed look-up must not count against the bound on look-ups that may hang.
 func TestMountsElsewhereNeedNoPlace(t *testing.T) {
 	looks := NewLooks()
 	hang := make(chan struct{})

@@ -31,7 +31,7 @@ func Writable(mounts []Mount) []string {
 }
 
 // Required are the paths of our files in a container with limits. A container with whole GPUs has
-// none of them.
+// no file of Required.
 var Required = []string{
 	paths.ContainerLimits,
 	paths.ContainerUsage,
@@ -45,8 +45,8 @@ var Required = []string{
 // missing.
 var optional = []string{paths.ContainerStandIns}
 
-// These errors describe a container that has mounts of our files. Errors of Check wrap one of these
-// errors.
+// These errors describe a container that has mounts of our files. Each error of Check wraps one of
+// these errors.
 var (
 	// ErrIncomplete means that a file of ours was never mounted, or cannot be checked.
 	ErrIncomplete = errors.New("not all of nri-vgpu's files are mounted")

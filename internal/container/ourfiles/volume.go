@@ -11,8 +11,9 @@ import (
 )
 
 // VolumeError is the error of a container with a volume above our files. VolumeError is an
-// ErrVolume. Other containers share a volume, and may write to it without root. Moving or removing
-// a directory there displaces our files below it, though our files are separate mounts.
+// ErrVolume. Other containers share a volume, and may write to the volume without root. Moving or
+// removing a directory of the volume displaces our files below the directory, although our files
+// are separate mounts.
 type VolumeError struct {
 	// Volume is the volume's path in the container, and File the file that would be inside it.
 	Volume, File string
