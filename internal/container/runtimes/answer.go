@@ -4,13 +4,13 @@ package runtimes
 
 import "strings"
 
-// mostText bounds the text of an error that is returned to a runtime, in bytes. Kubelet shows the
-// text in an Event, which has room for about as much.
+// mostText bounds the text of an error that a plugin returns to a runtime, in bytes. Kubelet shows
+// the text in an Event, whose message has room for about mostText bytes.
 const mostText = 1024
 
-// Brief returns an error whose text is shortened in the middle if it is long. Texts quote tenants'
-// input. If an answer is longer than the runtime's limit of a message, the plugin cannot send it,
-// and gets no further request.
+// Brief returns an error whose text Brief shortens in the middle if the text is long. Texts quote
+// tenants' input. If an answer is longer than the runtime's limit of a message, the plugin cannot
+// send it, and gets no further request.
 func Brief(err error) error {
 	text := err.Error()
 	if len(text) <= mostText {

@@ -15,7 +15,8 @@ type Runtime struct {
 	// CDI reports whether the runtime injects CDI devices that a plugin requests.
 	CDI bool
 	// Validation reports whether plugins may validate the joint result of all plugins. A runtime
-	// without this feature rejects the registration of a plugin that subscribes to the event.
+	// without this feature rejects the registration of a plugin that subscribes to the validation
+	// event.
 	Validation bool
 }
 
