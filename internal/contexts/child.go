@@ -43,7 +43,7 @@ type Child struct {
 // ErrStuck reports that the process of an earlier measurement hangs in the driver.
 var ErrStuck = errors.New("the process of an earlier attempt hangs in the driver")
 
-// Make starts the program and waits until it has its context.
+// Make starts the program and waits until the program has its context.
 func (c *Child) Make(ctx context.Context, uuid string) (Made, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *Child) Make(ctx context.Context, uuid string) (Made, error) {
 // Is reports whether a process is currently making a context. Is never waits.
 func (c *Child) Is(pid int) bool { return pid > 0 && c.pid.Load() == int64(pid) }
 
-// kill kills a process, and records a process that does not end. c.mu is held.
+// kill kills a process, and records a process that does not end. The caller holds c.mu.
 func (c *Child) kill(made *child) {
 	_ = made.command.Process.Kill()
 	select {
@@ -94,7 +94,7 @@ func start(owner *Child, library, uuid string) (*child, error) {
 	c := &child{owner: owner, command: exec.Command(program, library, uuid), ready: make(chan error, 1), done: make(chan struct{})}
 	c.command.Env = environment(os.Environ(), uuid)
 	c.command.Stderr = &c.errors
-	// After a kill only the process itself is waited for, and not its pipes.
+	// After a kill, Wait waits only for the process itself, and not for its pipes.
 	c.command.WaitDelay = time.Second
 	input, err := c.command.StdinPipe()
 	if err != nil {

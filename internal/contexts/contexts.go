@@ -20,7 +20,7 @@ import (
 const (
 	// attemptTime bounds one measurement: a cold driver takes seconds.
 	attemptTime = 20 * time.Second
-	// retryEvery is how often a failed measurement is repeated.
+	// retryEvery is the interval at which Run repeats failed measurements.
 	retryEvery = time.Minute
 	// rounds bounds the attempts until two rounds agree, if only the use of the whole GPU is known.
 	rounds = 5
@@ -30,7 +30,7 @@ const (
 	least, most = 1 << 20, 16 << 30
 )
 
-// Ways to measure.
+// These constants are the ways to measure.
 const (
 	// ByProcess means that NVML listed the child process's memory.
 	ByProcess = "process"
@@ -39,7 +39,7 @@ const (
 	ByDevice = "device"
 )
 
-// Driver is NVML. Calls of a Driver may hang.
+// Driver is the interface to NVML. A call of a Driver may hang.
 type Driver interface {
 	gpu.Holdings
 	// Used returns the used bytes of a GPU, by all processes.
@@ -67,7 +67,7 @@ type Size struct {
 	Bytes  uint64 `json:"bytes"`
 	// How is ByProcess or ByDevice.
 	How string `json:"how"`
-	// PIDNamespace is the pid namespace whose pids NVML was found to list, 0 if unknown.
+	// PIDNamespace is the pid namespace whose pids NVML lists, 0 if unknown.
 	PIDNamespace uint64    `json:"pidNamespace,omitempty"`
 	Measured     time.Time `json:"measured"`
 }
@@ -80,8 +80,9 @@ type Measurer struct {
 	calls gpu.Worker
 }
 
-// Measure makes a context on a GPU and returns its size. A size that NVML lists for the process is
-// accepted at once. The rise of the whole GPU's use is accepted once two rounds agree.
+// Measure makes a context on a GPU and returns its size. Measure immediately accepts a size that
+// NVML lists for the process. Measure accepts the rise of the whole GPU's use once two rounds
+// agree.
 func (m *Measurer) Measure(ctx context.Context, uuid string) (Size, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
@@ -140,7 +141,7 @@ func (m *Measurer) used(ctx context.Context, uuid string) (uint64, error) {
 	return used, err
 }
 
-// Options of Sizes.
+// Options configures Sizes.
 type Options struct {
 	// Override is the size that the configuration sets; 0 requests a measurement.
 	Override uint64
@@ -170,7 +171,7 @@ type Sizes struct {
 	counts  map[string]uint64
 }
 
-// New returns empty Sizes. Prepare and Run measure.
+// New returns empty Sizes. Prepare and Run measure the sizes.
 func New(opts Options) *Sizes {
 	return &Sizes{
 		Options: opts, turn: make(chan struct{}, 1),
@@ -188,8 +189,8 @@ func (s *Sizes) Of(uuid string) uint64 {
 	return s.sizes[uuid].Bytes
 }
 
-// Tried reports whether the size of a context is known, or a measurement has failed. In both cases
-// other users of the GPU need not wait for a measurement.
+// Tried reports whether the size of a context is known, or a measurement has failed. Other users of
+// the GPU need not wait for a measurement if Tried returns true.
 func (s *Sizes) Tried(uuid string) bool {
 	if s.Override > 0 {
 		return true
@@ -201,7 +202,7 @@ func (s *Sizes) Tried(uuid string) bool {
 }
 
 // Prepare measures, one by one, the GPUs that were never tried, until ctx ends. Run measures the
-// rest. Call Prepare before containers are placed.
+// rest. A caller must call Prepare before placing containers.
 func (s *Sizes) Prepare(ctx context.Context, gpus []gpu.GPU) {
 	fresh := func(uuid string) bool { return !s.Tried(uuid) && !s.isLate(uuid) }
 	if !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.Healthy && fresh(g.UUID) }) {
@@ -215,7 +216,7 @@ func (s *Sizes) Prepare(ctx context.Context, gpus []gpu.GPU) {
 	}
 }
 
-// isLate reports whether Prepare had no time for a GPU. Prepare does not wait for this GPU again.
+// isLate reports whether Prepare had no time for a GPU. Prepare does not wait for a late GPU again.
 func (s *Sizes) isLate(uuid string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +237,7 @@ func (s *Sizes) Run(ctx context.Context) {
 	}
 }
 
-// measure measures the healthy GPUs that are wanted.
+// measure measures the healthy GPUs that wanted selects.
 func (s *Sizes) measure(ctx context.Context, gpus []gpu.GPU, wanted func(uuid string) bool) {
 	select {
 	case s.turn <- struct{}{}:
@@ -295,7 +296,7 @@ func (s *Sizes) attempt(ctx context.Context, uuid string) {
 	}
 	size, err := s.Measurer.Measure(ctx, uuid)
 	if err != nil {
-		if ctx.Err() == nil { // otherwise the caller gave up
+		if ctx.Err() == nil { // the caller has not given up
 			s.failed(uuid, err)
 		}
 		return
@@ -316,7 +317,7 @@ func (s *Sizes) attempt(ctx context.Context, uuid string) {
 	}
 }
 
-// failed records why a GPU could not be measured, and logs each new cause once.
+// failed records the reason why a GPU could not be measured, and logs each new reason once.
 func (s *Sizes) failed(uuid string, err error) {
 	s.mu.Lock()
 	before := s.tried[uuid]

@@ -117,7 +117,7 @@ func sizes(t *testing.T, f *fake, change func(*Options)) *Sizes {
 
 var gpus = []gpu.GPU{{UUID: "GPU-a", Healthy: true}, {UUID: "GPU-b"}, {UUID: "GPU-c", Healthy: true}}
 
-// Sizes are stored: the next agent measures again only if the driver has changed.
+// The agent stores sizes: the next agent measures again only if the driver has changed.
 func TestSizesAreKept(t *testing.T) {
 	first := &fake{context: 107 * mib, tells: true}
 	s := sizes(t, first, func(*Options) {})
@@ -175,7 +175,7 @@ func TestWhatCannotBeMeasured(t *testing.T) {
 	}
 }
 
-// A slow driver delays its callers once, and its measurement is repeated later.
+// A slow driver delays the callers of Prepare once, and the GPU does not count as tried.
 func TestASlowDriver(t *testing.T) {
 	s := sizes(t, &fake{hang: true}, func(*Options) {})
 	for i, longest := range []time.Duration{time.Second, 10 * time.Millisecond, 10 * time.Millisecond} {
@@ -192,7 +192,7 @@ func TestASlowDriver(t *testing.T) {
 	}
 }
 
-// The configured size takes precedence, and nothing is measured.
+// The configured size takes precedence, and no measurement takes place.
 func TestOverride(t *testing.T) {
 	f := &fake{context: 107 * mib, tells: true}
 	s := sizes(t, f, func(o *Options) { o.Override = 64 * mib })
@@ -232,7 +232,7 @@ func TestFile(t *testing.T) {
 	if got, err := ReadFile(path); err != nil || len(got) != 0 {
 		t.Errorf("absurd sizes: %v, %v", got, err)
 	}
-	// An unreadable file is ignored, and the sizes are measured again.
+	// The agent ignores an unreadable file, and measures the sizes again.
 	if err := os.WriteFile(path, []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}

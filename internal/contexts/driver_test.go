@@ -98,7 +98,8 @@ func agentOn(t *testing.T, machine *simtest.Machine, file string, contained bool
 	return size, stderr.String()
 }
 
-// A context is measured on the host and in a container, in each way in which NVML lists processes.
+// The agent measures a context on the host and in a container, in each way in which NVML lists
+// processes.
 func TestEveryRegime(t *testing.T) {
 	for _, tt := range []struct {
 		regime          string
@@ -143,7 +144,7 @@ func TestARestartedAgentMeasuresNothing(t *testing.T) {
 	}
 }
 
-// A GPU on which no context can be made, and a GPU that others use, are reported.
+// The agent measures a context beside a tenant, and logs the error of a full GPU.
 func TestGPUsThatAreUsed(t *testing.T) {
 	machine := machineWith(t, "")
 	tenant := simtest.StartHolder(t, machine)
@@ -204,7 +205,7 @@ func TestADriverThatHangs(t *testing.T) {
 	}
 }
 
-// The process that makes a context is recognised as ours while it lives.
+// Is recognises the process that makes a context until the process has ended.
 func TestTheProcessIsKnown(t *testing.T) {
 	machine := machineWith(t, "")
 	c, uuid := childOn(t, machine), onlyGPU(t, machine)

@@ -10,7 +10,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// Outcomes of attempts to measure.
+// These constants are the outcomes of attempts to measure.
 const (
 	outcomeMeasured = "measured"
 	outcomeFailed   = "failed"
