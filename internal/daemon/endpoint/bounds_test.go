@@ -52,7 +52,7 @@ func (p *pipes) dial() net.Conn {
 	return client
 }
 
-// The time-outs of clients are those that the documentation states.
+// The documentation states the time-outs of clients.
 func TestClientsAreWaitedForSoLong(t *testing.T) {
 	for name, c := range map[string]struct {
 		asks string

@@ -21,8 +21,8 @@ import (
 // selfSigned is the validity of a self-signed certificate, which no client can verify.
 const selfSigned = 10 * 365 * 24 * time.Hour
 
-// certificate is the server's certificate. certificate is read again when its files change,
-// as with a Secret.
+// certificate is the server's certificate. get reads the certificate again when its files change,
+// as the files of a mounted Secret do.
 type certificate struct {
 	dir string // "" for a self-signed certificate
 	log *slog.Logger

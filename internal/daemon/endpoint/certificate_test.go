@@ -38,8 +38,8 @@ func write(t *testing.T, dir string, at time.Time) []byte {
 	return made.Certificate[0]
 }
 
-// TestCertificateIsRenewed checks that a new certificate is used when its files change. The
-// previous certificate is used as long as the new one is unreadable.
+// TestCertificateIsRenewed checks that the server uses a new certificate when the files change, and
+// the previous certificate while the new files are unreadable.
 func TestCertificateIsRenewed(t *testing.T) {
 	dir := t.TempDir()
 	var log strings.Builder

@@ -8,13 +8,13 @@ import (
 	"sync"
 )
 
-// mostConnections is the greatest number of open connections at an address. The kubelet has one
-// or two, and each Prometheus one.
+// mostConnections is the greatest number of open connections at an address. The kubelet has one or
+// two connections, and each Prometheus has one connection.
 const mostConnections = 64
 
-// fair is a listener that bounds the number of open connections. fair accepts each new
-// connection. Above the bound it closes the oldest connection of the client with the most
-// connections. A client that holds or opens many connections loses only those.
+// fair is a listener that bounds the number of open connections. fair accepts each new connection.
+// Above the bound, fair closes the oldest connection of the client with the most connections. A
+// client that holds or opens many connections thus loses only its own connections.
 type fair struct {
 	net.Listener
 	most int
@@ -101,7 +101,7 @@ func (c *fairConn) abort() {
 }
 
 // clientOf returns the client at an address and port. A client may own all addresses of an IPv6
-// /64, so these are one client.
+// /64, so clientOf counts a /64 as one client.
 func clientOf(address string) netip.Addr {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {

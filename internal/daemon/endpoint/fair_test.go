@@ -72,8 +72,8 @@ func large(t *testing.T) *prometheus.Registry {
 	return registry
 }
 
-// TestTenantsHoldEverything checks that tenants that hold as many connections as possible, and do
-// not read, delay neither the kubelet nor Prometheus, from any number of addresses.
+// TestTenantsHoldEverything checks that tenants delay neither the kubelet nor Prometheus. The
+// tenants hold as many connections as possible from any number of addresses, and do not read.
 func TestTenantsHoldEverything(t *testing.T) {
 	for name, from := range map[string]func(i int) string{
 		"from one address":    func(int) string { return "127.0.0.2" },

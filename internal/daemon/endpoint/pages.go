@@ -96,7 +96,7 @@ func (p *pages) fill(next *page) {
 	time.Sleep(min(restShare*time.Since(began), mostRest))
 }
 
-// collect returns all series. An invalid series must not hide the others.
+// collect returns all series. An invalid series must not hide other series.
 func (p *pages) collect() []byte {
 	families, err := p.metrics.Gather()
 	if err != nil {

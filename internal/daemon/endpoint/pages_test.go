@@ -76,7 +76,7 @@ func get(t *testing.T, h http.Handler, encoding string) string {
 }
 
 // TestPage checks that a client that accepts gzip gets a compressed page. If one collector fails,
-// the page has the series of the others.
+// the page has the series of the other collectors.
 func TestPage(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "value", Help: "h"}))

@@ -27,8 +27,8 @@ import (
 const (
 	// reviewPatience bounds the wait for the API server.
 	reviewPatience = 800 * time.Millisecond
-	// remembered is the time for which an allowed token is cached. A revoked right lasts as
-	// long.
+	// remembered is the time for which an allowed token is cached, and for which a revoked right
+	// may remain in force.
 	remembered = time.Minute
 	// mostRemembered bounds the number of cached tokens.
 	mostRemembered = 128
@@ -37,7 +37,7 @@ const (
 	// reviewBurst is the number of immediate reviews of a client, reviewRate its later
 	// reviews per second.
 	reviewBurst, reviewRate = 10, 2
-	// mostClients bounds the number of clients whose rates are tracked.
+	// mostClients bounds the number of clients whose rates the reviewer tracks.
 	mostClients = 1024
 )
 
@@ -74,7 +74,7 @@ func Reviews(cfg *rest.Config, metrics config.Metrics) (kubernetes.Interface, er
 	return client, nil
 }
 
-// asked is a token and the request that it accompanies. The token is kept only as a hash.
+// asked is a token and the request with the token. asked contains only a hash of the token.
 type asked struct {
 	token      [sha256.Size]byte
 	verb, path string
@@ -88,7 +88,8 @@ type refusal struct {
 
 func (e *refusal) Error() string { return e.text }
 
-// require passes on the requests that the API server allows.
+// require returns a handler that passes a request to next only if the API server allows the
+// request.
 func (v *reviewer) require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := v.check(r)

@@ -33,26 +33,27 @@ type patience struct {
 	idle   time.Duration // to send the next request
 }
 
-// usual is for clients in the cluster's network, for which a scrape takes milliseconds.
+// usual contains the time-outs of clients in the cluster's network, for which a scrape takes
+// milliseconds.
 var usual = patience{header: 5 * time.Second, read: 10 * time.Second, write: 15 * time.Second, idle: time.Minute}
 
 // mostHeaderBytes exceeds the headers of Prometheus and the kubelet.
 const mostHeaderBytes = 8 << 10
 
-// Options describe the endpoints of a program.
+// Options configures the endpoints of a program.
 type Options struct {
-	// Address serves metrics and probes. "" disables it.
+	// Address is the address of metrics and probes, "" for no address.
 	Address string
-	// ProbeAddress serves only the probes, to the kubelet. "" disables it.
+	// ProbeAddress is an address of the probes alone, for the kubelet, "" for no address.
 	ProbeAddress string
 	// Probes handles /healthz and /readyz.
 	Probes  http.Handler
 	Metrics prometheus.Gatherer
-	// Reviews is the client that authenticates and authorizes readers of Address. nil
-	// allows every reader.
+	// Reviews is the client that authenticates and authorizes readers of Address. If Reviews is
+	// nil, every reader is allowed.
 	Reviews kubernetes.Interface
-	// Socket serves the same to the node's root without Reviews. Socket is used only with
-	// Reviews. "" disables it.
+	// Socket is the path of a socket that serves metrics and probes to root on the node, without a
+	// review; "" for no socket. Run serves the socket only if Reviews is set.
 	Socket string
 	// CertificateDir contains tls.crt and tls.key, which Reviews requires. If CertificateDir is "",
 	// Run creates a self-signed certificate at the start.
@@ -86,7 +87,7 @@ type server struct {
 	log      *slog.Logger
 }
 
-// protect adds authentication and TLS to a server if Reviews is set. Without TLS, others on
+// protect adds authentication and TLS to a server if Reviews is set. Without TLS, other hosts on
 // the network could read and use a token.
 func (o Options) protect(s server) (server, error) {
 	if o.Reviews == nil {

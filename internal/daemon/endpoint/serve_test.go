@@ -67,8 +67,8 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// TestSlowClientsAreDisconnected checks that a client that sends slowly, does not read or stays
-// idle is disconnected. Meanwhile the server answers others.
+// TestSlowClientsAreDisconnected checks that the server disconnects a client that sends slowly,
+// does not read or stays idle. Meanwhile the server answers other clients.
 func TestSlowClientsAreDisconnected(t *testing.T) {
 	const short = 100 * time.Millisecond
 	long := patience{header: time.Minute, read: time.Minute, write: time.Minute, idle: time.Minute}
@@ -132,7 +132,7 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 	}
 }
 
-// counted counts the open connections that it accepted.
+// counted is a listener that counts its open connections.
 type counted struct {
 	net.Listener
 	open *sync.WaitGroup
