@@ -49,7 +49,7 @@ func Config(path string) (config.Config, error) {
 }
 
 // Logger returns a logger that writes lines to a file, usually standard error. client-go logs to
-// the same place. A caller never waits for the file. Main flushes the rest at the end.
+// the same file. A caller never waits for the file. Main writes the remaining lines at the end.
 func Logger(cfg config.Log, file io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {

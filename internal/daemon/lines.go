@@ -24,8 +24,8 @@ type lines struct {
 	dropped atomic.Int64
 }
 
-// line is a line to write. A line without text marks a flush: written is closed after all lines
-// before it.
+// line is a line to write. A line without text marks a flush: the writer closes written after the
+// writer has written all lines before the mark.
 type line struct {
 	text    []byte
 	written chan struct{}
