@@ -11,10 +11,9 @@ import (
 )
 
 var (
-	// ErrLate is returned if the work did not end in time. The work continues.
+	// ErrLate reports that the work did not end in time. The work continues.
 	ErrLate = errors.New("it did not end in time")
-	// ErrFull is returned if the work was not started because too much earlier work still
-	// runs.
+	// ErrFull reports that the work was not started because too much earlier work still runs.
 	ErrFull = errors.New("too much before it has not ended")
 )
 
@@ -34,8 +33,8 @@ func New(patience time.Duration, atOnce int) *Bound {
 // useless.
 const Margin = 300 * time.Millisecond
 
-// Before returns a context that ends before ctx: by Margin, or by a quarter of the
-// remaining time if that is less.
+// Before returns a context that ends before ctx: by Margin, or by a quarter of the remaining time
+// if the quarter is less.
 func Before(ctx context.Context) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -44,8 +43,8 @@ func Before(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, end.Add(-min(Margin, time.Until(end)/4)))
 }
 
-// Do runs work, and returns its result if it ends within the bound and before ctx. Late
-// work continues; it should check ctx before it changes state.
+// Do runs work, and returns its result if work ends within the bound and before ctx. Late work
+// continues, and should check ctx before changing state.
 func Do[T any](ctx context.Context, b *Bound, work func() T) (T, error) {
 	var none T
 	select {
@@ -67,8 +66,8 @@ func Do[T any](ctx context.Context, b *Bound, work func() T) (T, error) {
 	return none, fmt.Errorf("%w (%v)", ErrLate, time.Since(begin).Round(time.Millisecond))
 }
 
-// await returns the result, or false if the time ends first. If a busy machine delayed
-// this goroutine past both, the result counts, because the work ended in time.
+// await returns the result, or false if the time ends first. If a busy machine delayed this
+// goroutine past the end of the time, the result counts, because the work ended in time.
 func await[T any](result <-chan T, late <-chan time.Time, done <-chan struct{}) (T, bool) {
 	select {
 	case r := <-result:
