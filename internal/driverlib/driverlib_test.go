@@ -221,8 +221,8 @@ func TestRewritesOnlyOurs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A variant without unknown names cannot be distinguished from the original.
-	// This variant can be rewritten to fewer names.
+	// A variant without unknown names cannot be distinguished from the original, so Rewrite accepts
+	// the variant.
 	if _, _, err := Rewrite(made, exports, cuda); err != nil {
 		t.Error(err)
 	}

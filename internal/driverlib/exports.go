@@ -18,7 +18,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// Errors about a library wrap one of these errors.
+// Each error about a library wraps one of these errors.
 var (
 	// ErrNotLibrary reports that the file is no shared library of this architecture, or
 	// is damaged.
@@ -116,7 +116,7 @@ func exportsOf(r io.ReaderAt, kind Kind) ([]Export, error) {
 	return exports, nil
 }
 
-// tables are the types of the sections that are read.
+// tables are the types of the sections that ReadExports reads.
 var tables = []elf.SectionType{
 	elf.SHT_DYNSYM, elf.SHT_STRTAB, elf.SHT_GNU_VERSYM, elf.SHT_GNU_VERNEED, elf.SHT_GNU_VERDEF,
 }

@@ -46,8 +46,8 @@ func Find(getenv func(string) string) Paths {
 	return found
 }
 
-// isForeign reports whether a file is a library other than the interposer's. isForeign
-// checks nothing else; the reader of the library does.
+// isForeign reports whether a file is a library other than the interposer's. isForeign checks
+// nothing else, because the reader of the library checks the rest.
 func isForeign(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
@@ -89,7 +89,7 @@ func cached(cache []byte, name string) []string {
 	return paths
 }
 
-// text returns the string at an offset, "" if there is none.
+// text returns the string at an offset, "" if no string is at the offset.
 func text(data []byte, offset uint32) string {
 	if uint64(offset) >= uint64(len(data)) {
 		return ""

@@ -20,8 +20,7 @@ type Node struct {
 	Plain, Parent string
 	// Find returns the driver's libraries.
 	Find func() Paths
-	// Changed is called with each new variant, and with the reason that a library is
-	// used as built.
+	// Changed receives each new variant, and the reason why a library is used as built.
 	Changed func(Variant, error)
 
 	mu      sync.Mutex
@@ -86,7 +85,7 @@ func (v Variant) Write(path string) error {
 	return nil
 }
 
-// Read reads a file of Write.
+// Read reads a file that Write has written.
 func Read(path string) (Variant, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

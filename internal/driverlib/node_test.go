@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/interposer/symbols"
 )
 
-// The libraries follow the driver: absent, installed, replaced.
+// The libraries follow the driver, whether the driver is absent, installed or replaced.
 func TestNodeFollowsTheDriver(t *testing.T) {
 	dir := t.TempDir()
 	at := filepath.Join(dir, cuda.Name)
@@ -96,7 +96,7 @@ func TestMakeAgain(t *testing.T) {
 	if entries, err := os.ReadDir(parent); err != nil || len(entries) != 1 {
 		t.Errorf("left are %v, %v", entries, err)
 	}
-	// A directory that another program changed is neither used nor replaced.
+	// Make neither uses nor replaces a directory that another program changed.
 	if err := os.WriteFile(filepath.Join(first.Dir, cuda.Name), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}

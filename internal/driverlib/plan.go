@@ -34,7 +34,7 @@ func plan(known []string, driver []Export, kind Kind, stubs int) (keep map[strin
 			unknown = append(unknown, Unknown{export.Name, symbols.Treat(export.Name)})
 		}
 	}
-	// If stubs run out, names whose calls would be refused get none.
+	// If stubs run out, plan omits names whose calls would be refused.
 	slices.SortStableFunc(unknown, func(a, b Unknown) int { return cmp.Compare(rank(a), rank(b)) })
 	for i := range unknown {
 		if i >= stubs {

@@ -13,8 +13,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/interposer/symbols"
 )
 
-// These values match interposer/src/load/spare.h, which describes the sections that
-// Rewrite fills.
+// These constants match interposer/src/load/spare.h, which describes the sections that Rewrite
+// fills.
 const (
 	maxName     = 95 // of a record's name, including the final zero
 	recordSize  = 96
@@ -32,12 +32,13 @@ type image struct {
 	content []byte
 	file    *elf.File
 	symbols []elf.Sym64 // of .dynsym, including the empty first symbol
-	first   int         // index of the first symbol that is defined here
+	first   int         // index of the first symbol that the library defines
 	strings []byte      // of .dynstr
 	stubs   int         // number of spare stubs
 }
 
-// Sections of an interposer, in the order in which their tables are written.
+// These constants are the sections of an interposer, in the order in which their tables are
+// written.
 const (
 	secSymbols  = ".dynsym"
 	secHash     = ".gnu.hash"
@@ -93,8 +94,8 @@ func (im *image) bytes(section string) []byte {
 	return im.content[s.Offset : s.Offset+s.Size]
 }
 
-// readSymbols reads the tables to replace. readSymbols checks that no other part of
-// the library depends on the order of the symbols that are defined here.
+// readSymbols reads the tables to replace. readSymbols checks that no other part of the library
+// depends on the order of the symbols that the library defines.
 func (im *image) readSymbols() error {
 	table, hash := im.bytes(secSymbols), im.bytes(secHash)
 	im.strings = slices.Clone(im.bytes(secStrings))
@@ -165,7 +166,7 @@ func (im *image) write(keep map[string]bool, unknown []Unknown) error {
 			exports = append(exports, export{name, s})
 		}
 	}
-	text := slices.Clone(im.strings) // other tables point into it
+	text := slices.Clone(im.strings) // other tables point into .dynstr
 	for stub, u := range offered(unknown) {
 		im.fillSpare(stub, u)
 		exports = append(exports, export{u.Name, im.stubSymbol(stub, len(text))})
@@ -195,8 +196,8 @@ func (im *image) stubSymbol(stub, name int) elf.Sym64 {
 	}
 }
 
-// replaceTables writes the tables into the space that the library reserves for them.
-// replaceTables points the dynamic section and the section headers to that space.
+// replaceTables writes the tables into the space that the library reserves for tables.
+// replaceTables points the dynamic section and the section headers to the space.
 func (im *image) replaceTables(exports []export, hash, text []byte) error {
 	order := binary.LittleEndian
 	var table, versions []byte

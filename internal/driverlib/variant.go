@@ -23,26 +23,26 @@ type Paths map[string]string
 // Library describes an interposer's library for a driver.
 type Library struct {
 	Name string `json:"name"`
-	// Driver is the path of the driver's library, "" if it was not found.
+	// Driver is the path of the driver's library, "" if the library was not found.
 	Driver string `json:"driver,omitempty"`
 	// Unknown are the driver's names that the interposer does not know.
 	Unknown []Unknown `json:"unknown,omitempty"`
-	// Error is the reason that the library is used as built.
+	// Error is the reason why the library is used as built.
 	Error string `json:"error,omitempty"`
 }
 
 // Variant is the interposer's libraries for one driver.
 type Variant struct {
-	// Dir contains both libraries. If neither could be made for the driver, Dir is the
-	// directory of the libraries as built.
+	// Dir contains both libraries. If no library could be made for the driver, Dir is the directory
+	// of the libraries as built.
 	Dir       string    `json:"dir"`
 	Libraries []Library `json:"libraries"`
 }
 
-// Make makes variants of the interposer's libraries in plain for a driver. Make stores
-// them in a directory under parent, named after a hash of the content, and uses an
-// existing directory. A library that cannot be made for the driver is used as built.
-// The error then contains the reason, and the Variant can still be used.
+// Make makes variants of the interposer's libraries in plain for a driver. Make stores the variants
+// in a directory under parent, named after a hash of the content, and uses an existing directory.
+// If a library cannot be made for the driver, Make uses the library as built. The error then
+// contains the reason, and the Variant can still be used.
 func Make(plain, parent string, driver Paths) (Variant, error) {
 	v := Variant{Dir: plain}
 	contents := map[string][]byte{}
@@ -173,8 +173,8 @@ func (v Variant) Found() bool {
 	return slices.ContainsFunc(v.Libraries, func(l Library) bool { return l.Driver != "" })
 }
 
-// Summary lists in one line the names of the driver that the interposer does not know,
-// "" if it knows all.
+// Summary lists in one line the names of the driver that the interposer does not know, "" if the
+// interposer knows all names.
 func (v Variant) Summary() string {
 	var passed, refused, missing []string
 	for _, library := range v.Libraries {
@@ -202,7 +202,7 @@ func (v Variant) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// list joins the first names, followed by the number of the others.
+// list joins the first names, followed by the number of the other names.
 func list(names []string) string {
 	const most = 20
 	if len(names) <= most {
