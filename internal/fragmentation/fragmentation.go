@@ -3,9 +3,10 @@
 // Package fragmentation chooses the node and the GPUs of a pod so that the cluster keeps room for
 // the pods that it usually gets.
 //
-// The room of a node for a shape of pods is the number of such pods that would still fit there. A
-// placement costs, for each usual shape, the part that it takes of the cluster's room for that
-// shape. The best placement costs least. docs/decisions/0038 explains the choice.
+// The room of a node for a shape of pods is the number of further pods of that shape that fit
+// there. The cost of a placement is the part that the placement takes of the cluster's room, summed
+// over the usual shapes. The best placement has the least cost. docs/decisions/0038 explains the
+// choice.
 package fragmentation
 
 import (
@@ -13,24 +14,24 @@ import (
 	"slices"
 )
 
-// Part is a part of a GPU, or the free part of a GPU. The units are the caller's, and the same for
-// all parts.
+// Part is a part of a GPU, or the free part of a GPU. The caller chooses the units, which are the
+// same for all parts.
 type Part struct{ Memory, Compute int64 }
 
 // Shape contains the resources that a pod needs of a node.
 type Shape struct {
 	CPU, Memory int64 // of the host, in the caller's units
-	// GPUs is the number of GPUs, each with such a Part; 0 for a pod without GPUs.
+	// GPUs is the number of GPUs, each with a Part; 0 for a pod without GPUs.
 	GPUs int
 	Part Part
 	// Models are the allowed models of GPUs; empty: all.
 	Models []string
 }
 
-// Usual is a usual shape of pods.
+// Usual is a shape of pods that the cluster usually gets.
 type Usual struct {
 	Shape
-	// Weight is the shape's part of the pods.
+	// Weight is the fraction of all pods that have the shape.
 	Weight float64
 }
 
@@ -47,8 +48,8 @@ type Placement struct {
 	GPUs []int
 }
 
-// Cluster is the free capacity of a cluster, as its usual pods see it. A Cluster is not safe for
-// concurrent use.
+// Cluster is the free capacity of a cluster and its room for the usual pods. A Cluster is not safe
+// for concurrent use.
 type Cluster struct {
 	usual []Usual
 	nodes []*Account
@@ -65,13 +66,14 @@ type Account struct {
 
 // room is a node's room for one shape.
 type room struct {
-	// parts counts the shape's parts that fit in the node's GPUs, and gpus the GPUs that have a part.
+	// parts counts the shape's parts that fit in the node's GPUs, and gpus the GPUs with room for a
+	// part.
 	parts, gpus int64
 	pods        float64
 }
 
-// New returns a cluster with these nodes, that gets these usual pods. Usual pods without GPUs do not
-// count: no placement of GPUs changes their room.
+// New returns a cluster with these nodes that expects these usual pods. New ignores usual pods
+// without GPUs: no placement of GPUs changes their room.
 func New(usual []Usual, nodes []Node) *Cluster {
 	usual = slices.DeleteFunc(slices.Clone(usual), func(u Usual) bool { return u.GPUs == 0 })
 	c := &Cluster{usual: usual, room: make([]float64, len(usual))}
@@ -98,10 +100,10 @@ func Open(usual []Usual, n *Node) *Account {
 	return a
 }
 
-// Room returns how many pods of the k-th usual shape fit on the node, as a fraction.
+// Room returns the number of pods of the k-th usual shape that fit on the node, with a fraction.
 func (a *Account) Room(k int) float64 { return a.rooms[k].pods }
 
-// in returns how often a part fits in the free part of a GPU. A part of nothing fits once.
+// in returns how often a part fits in the free part of a GPU. An empty part fits once.
 func (p Part) in(free Part) int64 {
 	switch {
 	case p.Memory == 0 && p.Compute == 0:
@@ -118,7 +120,7 @@ func (p Part) minus(q Part) Part { return Part{p.Memory - q.Memory, p.Compute - 
 
 func (p Part) times(n int64) Part { return Part{p.Memory * n, p.Compute * n} }
 
-// add counts n GPUs that have the same number of parts each.
+// add counts n GPUs in which that many parts fit each.
 func (r *room) add(parts, n int64) {
 	r.parts += n * parts
 	if parts > 0 {
@@ -150,8 +152,8 @@ func (s *Shape) allows(model string) bool {
 	return s.GPUs == 0 || len(s.Models) == 0 || slices.Contains(s.Models, model)
 }
 
-// Choose returns the placement of a pod that costs least, the first of equals, and whether the pod
-// fits on any node.
+// Choose returns the placement with the least cost for a pod, and whether the pod fits on any node.
+// Among placements of equal cost, Choose returns the first.
 func (c *Cluster) Choose(pod *Shape) (best Placement, fits bool) {
 	var least float64
 	for i := range c.nodes {
@@ -163,14 +165,14 @@ func (c *Cluster) Choose(pod *Shape) (best Placement, fits bool) {
 	return best, fits
 }
 
-// Cost returns the GPUs of a node that cost least for a pod, their cost, and whether the pod fits on
-// the node.
+// Cost returns the GPUs of a node with the least cost for a pod, their cost, and whether the pod
+// fits on the node.
 func (c *Cluster) Cost(node int, pod *Shape) (gpus []int, cost float64, fits bool) {
 	return c.nodes[node].Cost(pod, c.room)
 }
 
-// Cost returns the GPUs of the node that cost least for a pod, their cost, and whether the pod fits on
-// the node. all is the cluster's room for each usual shape.
+// Cost returns the GPUs of the node with the least cost for a pod, their cost, and whether the pod
+// fits on the node. all is the cluster's room for each usual shape.
 func (a *Account) Cost(pod *Shape, all []float64) (gpus []int, cost float64, fits bool) {
 	if a.CPU < pod.CPU || a.Memory < pod.Memory || !pod.allows(a.Model) {
 		return nil, 0, false
@@ -184,7 +186,7 @@ func (a *Account) Cost(pod *Shape, all []float64) (gpus []int, cost float64, fit
 	return gpus, cost, fits
 }
 
-// cheapest returns the GPU that costs least for a pod that needs one.
+// cheapest returns the GPU with the least cost for a pod that needs one GPU.
 func (a *Account) cheapest(pod *Shape, all []float64) (gpus []int, least float64, fits bool) {
 	var one [1]int
 	for g, free := range a.GPUs {
@@ -199,8 +201,8 @@ func (a *Account) cheapest(pod *Shape, all []float64) (gpus []int, least float64
 	return gpus, least, fits
 }
 
-// fullest returns as many GPUs as a pod needs: of those with room for the pod, those with the least free
-// memory, and then time.
+// fullest returns as many GPUs as a pod needs. fullest prefers the GPUs with the least free memory,
+// and among GPUs with equal free memory the GPUs with the least free compute time.
 func (a *Account) fullest(pod *Shape) (gpus []int, fits bool) {
 	for g, free := range a.GPUs {
 		if pod.Part.in(free) > 0 {
@@ -216,8 +218,8 @@ func (a *Account) fullest(pod *Shape) (gpus []int, fits bool) {
 	return gpus[:pod.GPUs], true
 }
 
-// CostOf returns the part of the cluster's room that a placement of a pod on GPUs of the node takes.
-// all is the cluster's room for each usual shape.
+// CostOf returns the cost of a placement of a pod on GPUs of the node. all is the cluster's room
+// for each usual shape.
 func (a *Account) CostOf(pod *Shape, gpus []int, all []float64) (cost float64) {
 	for k := range a.usual {
 		before := a.rooms[k]
@@ -230,7 +232,8 @@ func (a *Account) CostOf(pod *Shape, gpus []int, all []float64) (cost float64) {
 	return cost
 }
 
-// without returns the room r of a node for a shape after n times a pod was placed on GPUs.
+// without returns the room for a shape after n placements of a pod on GPUs of the node. r is the
+// room before the placements.
 func (a *Account) without(s *Shape, r room, pod *Shape, gpus []int, n int64) room {
 	for _, g := range gpus {
 		free := a.GPUs[g]
@@ -241,10 +244,10 @@ func (a *Account) without(s *Shape, r room, pod *Shape, gpus []int, n int64) roo
 	return r
 }
 
-// Add takes a pod's part from the free capacity.
+// Add subtracts a pod's part from the free capacity.
 func (c *Cluster) Add(p Placement, pod *Shape) { c.apply(p, pod, 1) }
 
-// Remove returns a pod's part to the free capacity.
+// Remove adds a pod's part to the free capacity.
 func (c *Cluster) Remove(p Placement, pod *Shape) { c.apply(p, pod, -1) }
 
 func (c *Cluster) apply(p Placement, pod *Shape, n int64) {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// gpu returns a GPU with a part of its memory free, of a thousand.
+// gpu returns a GPU with that much free memory, in thousandths of the GPU.
 func gpu(memory int64) Part { return Part{Memory: memory} }
 
 func usual(weight float64, shape Shape) Usual { return Usual{shape, weight} }
@@ -149,7 +149,7 @@ func TestNothingIsTakenTwice(t *testing.T) {
 	}
 }
 
-// roomFor reports whether a node has room for a pod, by the definition.
+// roomFor reports whether a node has room for a pod, by the definition of room.
 func roomFor(a *Account, pod *Shape) bool {
 	gpus := 0
 	for _, free := range a.GPUs {
