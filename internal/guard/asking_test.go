@@ -11,8 +11,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// The creator of a pod may claim a static pod's hash in its annotations. The guard refuses only the
-// pod of that name, and not the static pod.
+// TestAListedPodIsKnownByItsName checks that the guard refuses a listed pod, but no static pod with
+// the same UID. The creator of a pod may claim a static pod's hash in the pod's annotations.
 func TestAListedPodIsKnownByItsName(t *testing.T) {
 	n := newNode(t)
 	const hash = "0123456789abcdef0123456789abcdef"
@@ -29,7 +29,7 @@ func TestAListedPodIsKnownByItsName(t *testing.T) {
 		if _, err := n.create(inPod("u"), wants("void")); err == nil {
 			t.Error("a pod that asks was not refused")
 		}
-		// Both pods may request GPUs, and share a UID.
+		// Two pods with one UID may both request GPUs.
 	}
 	both := []guardfile.Pod{{UID: hash, Namespace: "kube-system", Name: "kube-apiserver-node-1"}, {UID: hash, Namespace: "tenant", Name: "forged"}}
 	if err := guardfile.WriteAsking(n.settings.StateDir, both); err != nil {
@@ -40,7 +40,8 @@ func TestAListedPodIsKnownByItsName(t *testing.T) {
 	}
 }
 
-// A UID that is no file name is that of no pod, and must not lead out of the directory of the pods.
+// TestAUIDIsNoPath checks that a UID that is not a file name identifies no pod. The UID must not
+// lead out of the directory of the pods.
 func TestAUIDIsNoPath(t *testing.T) {
 	g, s := local(t)
 	pod := filepath.Join(paths.Containers(s.RunDir), "uid")

@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/mountns"
 )
 
-// inTime checks that an answer arrives within a second: the runtime waits for two.
+// inTime checks that an answer arrives within a second: the runtime waits for two seconds.
 func inTime(t *testing.T, what string, ask func() error, refused bool) {
 	t.Helper()
 	begin := time.Now()
@@ -30,8 +30,8 @@ func inTime(t *testing.T, what string, ask func() error, refused bool) {
 	}
 }
 
-// The guard and its stand-in refuse undecided containers in time, so that the runtime drops neither
-// of them.
+// TestTheHostsFilesHang checks that the guard and its stand-in refuse undecided containers in time,
+// so that the runtime drops neither of them.
 func TestTheHostsFilesHang(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -56,8 +56,8 @@ func TestTheHostsFilesHang(t *testing.T) {
 	inTime(t, "at last", ask, false)
 }
 
-// A container with our files and an image that hangs is not started, whether the guard or its
-// stand-in answers.
+// TestAStartWithAnImageThatHangs checks that neither the guard nor its stand-in allows the start of
+// a limited container whose image hangs.
 func TestAStartWithAnImageThatHangs(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

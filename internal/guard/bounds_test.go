@@ -21,7 +21,8 @@ func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "handlers whose work has not ended", fmt.Sprintf("%d in each of these processes", maxAtWork))
 }
 
-// While 64 requests hang, the next is refused at once.
+// TestRequestsThatHangAreBounded checks that the guard refuses a request at once while 64 requests
+// hang.
 func TestRequestsThatHangAreBounded(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "guard")
 	settings := guardfile.SettingsFrom(config.Default())

@@ -26,7 +26,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/ownmounts"
 )
 
-// A runtime with NRI 0.12.4 or newer refuses a container if neither guard answers in time.
+// TestNoAnswerIsARefusal checks that a runtime with NRI 0.12.4 or newer refuses a container if
+// neither the guard nor the stand-in answers in time.
 func TestNoAnswerIsARefusal(t *testing.T) {
 	n := newNode(t)
 	guard, standIn := n.guards()
@@ -84,7 +85,8 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// The wakeup of Configure stays pending until keepStatus handles it.
+// TestAConfiguredGuardHasAStatus checks that the wakeup of Configure stays pending until keepStatus
+// handles it.
 func TestAConfiguredGuardHasAStatus(t *testing.T) {
 	g, s := local(t)
 	if _, err := g.Configure(t.Context(), "", "containerd", "v2.4.2"); err != nil {
@@ -109,7 +111,8 @@ func TestAConfiguredGuardHasAStatus(t *testing.T) {
 	}
 }
 
-// Whoever removes the status, as a new /run does, has it back in two seconds.
+// TestARemovedStatusComesBack checks that the guard writes a removed status again within two
+// seconds. A new /run lacks the status.
 func TestARemovedStatusComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, s := local(t)
@@ -161,7 +164,8 @@ func TestEverybodyMayReadTheStatus(t *testing.T) {
 	}
 }
 
-// A guard does not take over a status that an earlier runtime's guard still holds.
+// TestAStatusHasOneHolder checks that a guard does not take over a status that an earlier runtime's
+// guard still holds.
 func TestAStatusHasOneHolder(t *testing.T) {
 	g, s := local(t)
 	held := g.renewStatus(s, nil)
@@ -196,9 +200,9 @@ func TestAGuardThatCannotBeSetUpIsAnError(t *testing.T) {
 	}
 }
 
-// Files that pods may still use are removed once kubelet reports that the pods have gone. If
-// kubelet has no directory, as after a boot, they are removed only after kubelet's time to restart
-// pods.
+// TestRemovalAwaitsKubelet checks when the guard removes files that pods may still use. The guard
+// removes the files once kubelet reports that the pods have gone. If kubelet has no directory, as
+// after a boot, the guard first waits until kubelet has had time to restart pods.
 func TestRemovalAwaitsKubelet(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return
@@ -230,7 +234,7 @@ func TestRemovalAwaitsKubelet(t *testing.T) {
 			}
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
-			g.AwaitRemoval(ended) // checks once
+			g.AwaitRemoval(ended) // AwaitRemoval checks once
 			if _, err := os.Stat(g.program); os.IsNotExist(err) != tt.removed {
 				t.Errorf("the program: %v", err)
 			}

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guard is a plugin that the container runtime starts itself, before any container, from
-// its plugin directory. The guard runs behind the agent's plugin and fails closed. If the agent is
-// late, hung or dead, the guard refuses containers that may want a GPU until the agent returns. All
-// other containers start without a GPU.
+// Package guard is a plugin that the container runtime itself starts, before any container, from
+// the runtime's plugin directory. The guard runs behind the agent's plugin and fails closed. If the
+// agent is late, hung or dead, the guard refuses containers that may want a GPU until the agent
+// returns. All other containers start without a GPU.
 //
-// The guard asks no API server, no driver and no agent. The guard reads three small files, and
-// allows everything if nri-vgpu was removed.
+// The guard queries neither the API server nor the driver nor the agent. The guard reads three
+// small files, and allows everything if nri-vgpu was removed.
 package guard
 
 import (
@@ -32,7 +32,7 @@ import (
 
 // Guard is the plugin that answers the runtime.
 type Guard struct {
-	// program is the guard's path; its settings are beside it.
+	// program is the guard's path. The guard's settings are in the directory of the program.
 	program string
 	proc    string
 
@@ -47,17 +47,18 @@ type Guard struct {
 }
 
 // The guard reads small files of the host, and looks up paths in containers. Reads and look-ups may
-// hang, and a runtime drops a plugin that answers late once.
+// hang, and a runtime drops a plugin after a single late answer.
 const (
-	// patience is the guard's time limit. The agent, which answers before the guard, and the
-	// stand-in, which answers after it, have the same limit: the runtime allows each plugin 2 s.
+	// patience is the guard's time limit for an answer. The agent, which answers before the guard,
+	// and the stand-in, which answers after the guard, have equal limits. The runtime allows each
+	// plugin 2 s.
 	patience = 900 * time.Millisecond
-	// maxAtWork bounds the requests that are handled at a time. The runtime sends requests one by
-	// one; more are open only if some hang.
+	// maxAtWork bounds the number of concurrent requests. The runtime sends requests one by one, so
+	// several requests are open only if some of them hang.
 	maxAtWork = 64
 )
 
-// New returns a guard whose program is at that path.
+// New returns a guard whose program has that path.
 func New(program string) *Guard {
 	return &Guard{
 		program: program, proc: "/proc", configured: loop.NewWakeup(), nriVersion: func() string { return "" },
@@ -115,13 +116,13 @@ func (g *Guard) Synchronize(context.Context, []*api.PodSandbox, []*api.Container
 	return nil, nil
 }
 
-// answer is a guard's decision on a container.
+// answer is the guard's decision on a container.
 type answer struct {
 	hide bool
 	err  error
 }
 
-// within judges a container within the time limit, or refuses it.
+// within judges a container within the time limit, and refuses the container after the limit.
 func (g *Guard) within(ctx context.Context, c Container, judge func(rules) (bool, error)) (bool, error) {
 	ctx, cancel := deadline.Before(ctx)
 	defer cancel()
@@ -139,10 +140,10 @@ func (g *Guard) within(ctx context.Context, c Container, judge func(rules) (bool
 	return a.hide, a.err
 }
 
-// RunPodSandbox refuses a pod that could keep a restarting runtime from loading the guard.
-// containerd 2.4 reports no removal of a pod that a later plugin refuses: such a pod counts until the
-// guard registers again. The guard is the last plugin by its index, except for its stand-in, which
-// makes the same decisions.
+// RunPodSandbox refuses a pod that could prevent a restarting runtime from loading the guard. If a
+// later plugin refuses a pod, containerd 2.4 does not report the pod's removal. The guard then
+// counts the pod until the guard registers again. The guard is the last plugin by its index, except
+// for the stand-in, which makes equal decisions.
 func (g *Guard) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	size := pod.SizeVT()
 	long, many := nri.CheckPod(pod), g.messages.check(pod.GetNamespace(), size)
@@ -189,8 +190,9 @@ func (g *Guard) CreateContainer(ctx context.Context, pod *api.PodSandbox, contai
 	return adjust, nil, nil
 }
 
-// PostCreateContainer counts the size of a container that the runtime has created. containerd 2.4
-// reports no removal of a container that a plugin refused.
+// PostCreateContainer counts the size of a container that the runtime has created. CreateContainer
+// does not count the size, because containerd 2.4 reports no removal of a container that a plugin
+// refused.
 func (g *Guard) PostCreateContainer(_ context.Context, pod *api.PodSandbox, container *api.Container) error {
 	g.messages.add(containerKey(container.GetId()), pod.GetNamespace(), container.SizeVT())
 	return nil
@@ -221,14 +223,14 @@ func (g *Guard) ValidateContainerAdjustment(ctx context.Context, req *api.Valida
 	return err
 }
 
-// StartContainer checks whether a container will find its limits.
+// StartContainer refuses a container in which its limits are hidden or could be removed.
 func (g *Guard) StartContainer(ctx context.Context, pod *api.PodSandbox, container *api.Container) error {
 	c := describe(pod, container)
 	_, err := g.within(ctx, c, func(r rules) (bool, error) { return false, r.JudgeStart(c, g.looks, g.proc) })
 	return err
 }
 
-// describe extracts the decisive fields of NRI's messages.
+// describe extracts the fields of NRI's messages on which the guard decides.
 func describe(pod *api.PodSandbox, container *api.Container) Container {
 	c := Container{
 		PodUID:         pod.GetUid(),
@@ -242,7 +244,7 @@ func describe(pod *api.PodSandbox, container *api.Container) Container {
 		Devices:        nri.DevicePaths(container),
 		PID:            int(container.GetPid()),
 	}
-	// A user may write an annotation of this name on the pod.
+	// A user may write an annotation with the name of the mark on the pod.
 	_, marked := container.GetAnnotations()[paths.AdjustedAnnotation]
 	_, forged := pod.GetAnnotations()[paths.AdjustedAnnotation]
 	c.Marked = marked && !forged

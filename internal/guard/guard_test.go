@@ -54,7 +54,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// node is a runtime that has started the guard, as at boot.
+// node is a runtime that starts the guard, as after a boot.
 type node struct {
 	t        testing.TB
 	dir      string
@@ -68,7 +68,7 @@ type node struct {
 
 func newNode(t testing.TB) *node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "guard") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "guard") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func newNode(t testing.TB) *node {
 			t.Fatal(err)
 		}
 	}
-	// The program reads the settings beside itself.
+	// The program reads the settings from its own directory.
 	if err := os.Link(built, n.program); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func hides(adjust *api.ContainerAdjustment) bool {
 	return false
 }
 
-// agent is a plugin in place of the agent.
+// agent is a plugin that replaces the agent.
 type agent struct {
 	adjust func(*api.ContainerAdjustment)
 	hang   chan struct{}
@@ -222,7 +222,7 @@ func TestWithoutTheAgent(t *testing.T) {
 	if _, err := n.create(inPod("given"), &api.Container{}); err == nil {
 		t.Error("a pod that was given a GPU goes on without")
 	}
-	// An unreadable list permits nothing.
+	// An unreadable list allows no pod.
 	if err := os.WriteFile(paths.AskingPods(n.settings.StateDir), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestWithoutTheAgent(t *testing.T) {
 	}
 }
 
-// The guard runs behind the agent, sees the agent's changes, and leaves them.
+// TestBehindTheAgent checks that the guard sees the agent's changes, and keeps them.
 func TestBehindTheAgent(t *testing.T) {
 	n := newNode(t)
 	a := &agent{}
@@ -289,7 +289,8 @@ func TestBehindTheAgent(t *testing.T) {
 	}
 }
 
-// A runtime that fails open drops a plugin that does not answer, and asks the next plugin.
+// TestBehindAnAgentThatHangs checks that a runtime that fails open drops a plugin that does not
+// answer, and asks the next plugin.
 func TestBehindAnAgentThatHangs(t *testing.T) {
 	n := newNode(t)
 	a := &agent{hang: make(chan struct{})}
@@ -335,8 +336,8 @@ func (n *node) childOf(parent int) int {
 	return 0
 }
 
-// connected reports whether a process is a plugin: it watches the runtime by one descriptor, and
-// has another descriptor for the connection.
+// connected reports whether a process is connected to the runtime: only a connected process has a
+// socket.
 func connected(pid int) bool {
 	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	return slices.ContainsFunc(links, func(link string) bool {
@@ -345,7 +346,8 @@ func connected(pid int) bool {
 	})
 }
 
-// A runtime does not restart a guard that has ended or was dropped.
+// TestAGuardThatHasEnded checks that the stand-in replaces a guard that has exited. A runtime does
+// not restart a guard that has exited or that the runtime has dropped.
 func TestAGuardThatHasEnded(t *testing.T) {
 	n := newNode(t)
 	guard, standIn := n.guards()
@@ -403,13 +405,14 @@ func TestSettingsAreFollowed(t *testing.T) {
 	if adjust, err := n.create(inPod("u"), wants("all")); err != nil || hides(adjust) {
 		t.Errorf("a namespace that the previous release exempts: %v, %v", adjust, err)
 	}
-	// An agent of this release marks them, so it has not seen a container without a mark.
+	// An agent of this release marks exempt containers. A container without a mark has therefore
+	// not been seen by the agent.
 	n.settings.ExemptNamespaces = []string{"ns"}
 	n.write()
 	if _, err := n.create(inPod("u"), wants("all")); err == nil {
 		t.Error("an exempt namespace that the agent did not answer for")
 	}
-	// Unreadable settings change nothing.
+	// Unreadable settings change nothing: the guard keeps the last readable settings.
 	if err := os.WriteFile(paths.GuardSettings(n.program), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}

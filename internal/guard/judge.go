@@ -15,31 +15,33 @@ import (
 
 // Container is the guard's view of a container.
 type Container struct {
-	// PodUID is the runtime's UID: a static pod has another UID at the API server.
+	// PodUID is the runtime's UID of the pod. The API server has another UID for a static pod.
 	PodUID, Namespace, Pod, Name string
 	Env                          []string
 	Mounts                       []ourfiles.Mount
-	// PodAnnotations and Annotations belong to the pod and to the container. All containers of a
-	// pod share the pod's annotations: a tenant may write tens of thousands.
+	// PodAnnotations and Annotations are the annotations of the pod and of the container. All
+	// containers of a pod share one map of the pod's annotations, because a tenant may write tens
+	// of thousands of annotations.
 	PodAnnotations, Annotations map[string]string
 	CDIDevices                  []string
 	// Devices are the paths of the container's device nodes.
 	Devices []string
 	// Marked reports whether the agent has examined the container and allocated no GPU.
 	Marked bool
-	// PID is the container's first process after its creation; 0 if the runtime does not report it.
+	// PID is the container's first process after the container's creation; 0 if the runtime does
+	// not report a process.
 	PID int
 }
 
-// refuse returns an error that rejects the container as configured, with advice.
+// refuse returns an error that rejects a container, with advice.
 func (r rules) refuse(c Container, format string, args ...any) error {
 	why := runtimes.Brief(fmt.Errorf(format, args...))
 	return fmt.Errorf("nri-vgpu's guard refuses container %q: %w: kubelet will try again; if it goes on, see whether nri-vgpu's agent runs on this node, and if nri-vgpu was removed, remove %s", c.Name, why, r.program)
 }
 
-// Judge decides on a container after all other plugins have seen it. asks reports whether its pod
-// is known to ask for GPUs. The container may pass as it is, may be refused, or has to have its
-// GPUs hidden.
+// Judge decides on a container after all other plugins have seen it. asks reports whether the
+// container's pod is known to ask for GPUs. Judge allows the container, refuses it, or requires
+// that the GPUs be hidden from it.
 func (r rules) Judge(c Container, asks bool) (hide bool, err error) {
 	switch {
 	case r.left(c):
@@ -58,14 +60,15 @@ func (r rules) Judge(c Container, asks bool) (hide bool, err error) {
 	if wish := seen.Wish(r.CDIKind); wish != "" {
 		return false, r.refuse(c, "it would get GPUs by %s, and the agent did not answer for it", wish)
 	}
-	// A repeated variable cannot be changed, and already hides the GPUs.
+	// Plugins cannot change a repeated variable, which already hides the GPUs.
 	value, count := gpuaccess.Variable(c.Env, gpuaccess.VisibleDevices)
 	return count == 0 || count == 1 && value == "", nil
 }
 
-// left reports whether the guard allows a container without a check: a container that the agent has
-// limited, a container that the agent has examined without an allocation, and the agent's container. If
-// the agent does not mark the containers of exempt namespaces, left allows all of them.
+// left reports whether the guard allows a container without a check. The guard allows containers
+// that the agent has limited or has examined without an allocation, and the agent's container. If
+// the agent does not mark the containers of exempt namespaces, left allows all containers of these
+// namespaces.
 func (r rules) left(c Container) bool {
 	if !r.MarksExempt && slices.Contains(r.ExemptNamespaces, c.Namespace) {
 		return true
@@ -81,7 +84,7 @@ func (r rules) carries(c Container) bool {
 }
 
 // JudgeStart refuses to start a container in which its limits are hidden or could be removed. The
-// agent does the same check, but may have ended since the container was created.
+// agent also refuses such containers, but may have exited since the creation of the container.
 func (r rules) JudgeStart(c Container, looks *ourfiles.Looks, proc string) error {
 	if !r.carries(c) {
 		return nil

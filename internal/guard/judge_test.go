@@ -82,14 +82,16 @@ func TestJudge(t *testing.T) {
 			}
 		})
 	}
-	// The directory of all containers belongs to no container, so a container without a name fails.
+	// The guard refuses a container without a name, because the directory of all containers belongs
+	// to no container.
 	if _, err := r.Judge(Container{Mounts: limits("/run/nri-vgpu/containers")}, true); err == nil {
 		t.Error("a container without a name passes with the directory of all")
 	}
 }
 
-// Without a validating runtime, the owner of a mark is unknown. A mark then counts only if the pod,
-// whose annotations a user writes, does not have it.
+// TestAMarkOfThePodIsForged checks that a container's mark does not count if the pod has the mark,
+// too. A user writes the pod's annotations, and a runtime that does not validate reports no owner
+// of a mark.
 func TestAMarkOfThePodIsForged(t *testing.T) {
 	marked := map[string]string{paths.AdjustedAnnotation: "withheld"}
 	if c := describe(&api.PodSandbox{}, &api.Container{Annotations: marked}); !c.Marked {
@@ -103,7 +105,8 @@ func TestAMarkOfThePodIsForged(t *testing.T) {
 	}
 }
 
-// Another plugin may remove the guard's change.
+// TestWhatIsNotHiddenInTheEndIsRefused checks that the guard refuses a container if another plugin
+// has removed the guard's change.
 func TestWhatIsNotHiddenInTheEndIsRefused(t *testing.T) {
 	g := New(filepath.Join(t.TempDir(), paths.GuardProgram))
 	s := guardfile.SettingsFrom(config.Default())

@@ -9,11 +9,11 @@ import (
 	"github.com/containerd/nri/pkg/api"
 )
 
-// maxMessageBytes bounds the NRI messages about all pods and containers of a node. A runtime has 2 s to
-// send them to a plugin that registers, and drops the plugin if they take longer. A runtime that
-// restarts would run without the guard. The runtime encodes all of them up to three times (nri
-// v0.12.5, pkg/adaptation/plugin.go, synchronize), which takes 0.5 s for 32 MiB on a machine of two
-// slow processors, and 3 s if five other processes keep those busy.
+// maxMessageBytes bounds the NRI messages about all pods and containers of a node. When a plugin
+// registers, the runtime allows 2 s for sending the messages, and then drops the plugin. A runtime
+// that restarts would then run without the guard. The runtime encodes all messages up to three
+// times (nri v0.12.5, pkg/adaptation/plugin.go, synchronize). For 32 MiB, the encoding takes 0.5 s
+// on a machine of two slow processors, and 3 s beside five busy processes.
 const maxMessageBytes = 32 << 20
 
 // messages counts the sizes of the NRI messages about the pods and containers that a runtime has.
@@ -34,12 +34,12 @@ func newMessages() *messages {
 	return &messages{objects: map[string]object{}, spaces: map[string]int{}}
 }
 
-// fits reports whether a namespace that takes `own` of `all` bytes may take `more`. A namespace may
-// take at most as much as it leaves to other namespaces, so that no tenant can fill a node with one
-// namespace.
+// fits reports whether a namespace that takes `own` of `all` bytes may take `more` bytes. A
+// namespace may take at most the bytes that remain for other namespaces, so that one namespace
+// cannot fill a node.
 func fits(own, all, more int) bool { return own+more <= maxMessageBytes-(all+more) }
 
-// check returns an error if a namespace may not take that many bytes more.
+// check returns an error if a namespace may not take that many further bytes.
 func (m *messages) check(namespace string, more int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,7 +50,7 @@ func (m *messages) check(namespace string, more int) error {
 		m.spaces[namespace]>>10, namespace, m.all>>10, more>>10, maxMessageBytes>>20)
 }
 
-// The ids of pods and of containers are different things.
+// podKey and containerKey return different keys for a pod and a container with the same id.
 func podKey(id string) string       { return "pod " + id }
 func containerKey(id string) string { return "container " + id }
 
@@ -83,16 +83,16 @@ func (m *messages) drop(id string) {
 	}
 }
 
-// replace replaces the counted objects with those of another counter.
+// replace replaces the counted objects with the objects of another counter.
 func (m *messages) replace(other *messages) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.objects, m.spaces, m.all = other.objects, other.spaces, other.all
 }
 
-// synchronizing returns a function that counts all that a runtime sends about its pods and
-// containers, and then empties the message. The runtime sends several messages; those before the
-// last have More set.
+// synchronizing returns a function that counts all pods and containers in a runtime's message, and
+// then empties the message. The runtime sends several messages: More is set in all messages but the
+// last.
 func (m *messages) synchronizing() func(*api.SynchronizeRequest) {
 	next, namespaces := newMessages(), map[string]string{}
 	var containers []*api.Container
@@ -109,7 +109,7 @@ func (m *messages) synchronizing() func(*api.SynchronizeRequest) {
 		if request.GetMore() {
 			return
 		}
-		// A container may come before its pod.
+		// The runtime may report a container before its pod.
 		for _, c := range containers {
 			key := containerKey(c.GetId())
 			next.add(key, namespaces[c.GetPodSandboxId()], next.objects[key].bytes)

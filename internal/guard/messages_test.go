@@ -23,11 +23,11 @@ func TestFits(t *testing.T) {
 		{0, 0, 16*mib + 1, false},
 		{15 * mib, 15 * mib, mib, true},
 		{16 * mib, 16 * mib, 1, false},
-		{0, 16 * mib, 8 * mib, true}, // half of the remaining space
+		{0, 16 * mib, 8 * mib, true}, // half of the remaining bytes
 		{0, 16 * mib, 8*mib + 1, false},
 		{0, 24 * mib, 4 * mib, true},
 		{0, 32 * mib, 1, false},
-		{0, 40 * mib, 0, false}, // by containers from before the bound
+		{0, 40 * mib, 0, false}, // containers from before the bound
 	} {
 		if got := fits(tt.own, tt.all, tt.more); got != tt.want {
 			t.Errorf("of %d, %d are the namespace's own: %d more fit is %v", tt.all, tt.own, tt.more, got)
@@ -35,8 +35,8 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// The messages of a synchronization replace all earlier counts. A container may arrive before its
-// pod, and a container that is sent twice counts once.
+// TestSynchronizingCounts checks that the messages of a synchronization replace all earlier counts.
+// A container may arrive before its pod, and a container that the runtime sends twice counts once.
 func TestSynchronizingCounts(t *testing.T) {
 	long := func(id string) *api.Container {
 		return &api.Container{Id: id, PodSandboxId: "p-" + id, Env: []string{strings.Repeat("x", 1000)}}
@@ -73,8 +73,8 @@ func TestSynchronizingCounts(t *testing.T) {
 	}
 }
 
-// fill creates containers of a namespace, as the runtime does, until one is refused. fill returns
-// the size of the created containers in bytes, and the refusal.
+// fill creates pods with one container in a namespace, as the runtime does, until a plugin refuses
+// one of them. fill returns the size of the created containers in bytes, and the refusal.
 func (n *node) fill(namespace string, length, most int) (bytes int, err error) {
 	n.t.Helper()
 	long := strings.Repeat("x", length)
@@ -98,9 +98,10 @@ func (n *node) fill(namespace string, length, most int) (bytes int, err error) {
 	return bytes, nil
 }
 
-// TestNoNamespaceFillsTheNode checks that one namespace gets no more than half of what the runtime
-// can send to a guard that registers, whether or not the guard was running when the containers were
-// created. Other namespaces and the cluster's own can still start pods, and removed pods make room.
+// TestNoNamespaceFillsTheNode checks that a namespace gets at most half of the bytes that the
+// runtime can send to a guard that registers. The limit holds whether or not the guard was running
+// when the runtime created the containers. Other namespaces and the cluster's own namespace can
+// still start pods, and removed pods free bytes.
 func TestNoNamespaceFillsTheNode(t *testing.T) {
 	wait(t)
 	const length = 400 << 10

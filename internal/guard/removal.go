@@ -16,8 +16,8 @@ import (
 const (
 	// retireInterval is the greatest delay with which the guard detects the end of the last pod.
 	retireInterval = 5 * time.Second
-	// bootGrace is how long a guard waits for kubelet to restart pods while kubelet has no pod
-	// directories.
+	// bootGrace is the time that the guard allows kubelet to restart pods. The guard waits only
+	// while kubelet has no pod directories.
 	bootGrace = 10 * time.Minute
 )
 
@@ -31,7 +31,7 @@ func (g *Guard) AwaitRemoval(ctx context.Context) {
 		r, installed := g.rules()
 		_, err := os.Stat(nodefiles.KubeletPods)
 		if installed && len(r.Retiring) > 0 && (err == nil || time.Since(started) > bootGrace) {
-			// A failed removal is retried.
+			// The next tick retries a failed removal.
 			_, _ = nodefiles.Remover{Proc: g.proc, Program: g.program}.Remove(r.Settings)
 		}
 		select {
@@ -42,8 +42,8 @@ func (g *Guard) AwaitRemoval(ctx context.Context) {
 	}
 }
 
-// removed reports whether both program and settings are gone: an upgrade replaces each of them
-// atomically.
+// removed reports whether both the program and the settings are missing. An upgrade replaces each
+// file atomically, so neither file is missing during an upgrade.
 func (g *Guard) removed() bool {
 	for _, path := range []string{g.program, paths.GuardSettings(g.program)} {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	running = "0fc30b6a-0000-4000-8000-00000000000a" // has processes
+	running = "0fc30b6a-0000-4000-8000-00000000000a" // this pod has processes
 	gone    = "0fc30b6a-0000-4000-8000-00000000000d"
 )
 
@@ -34,7 +34,7 @@ func TestARetiringGuardRefusesItsPodsAlone(t *testing.T) {
 	}
 }
 
-// A removed guard and its stand-in both end.
+// TestARemovedGuardEnds checks that a removed guard and its stand-in both exit.
 func TestARemovedGuardEnds(t *testing.T) {
 	n := newNode(t)
 	processes := func() int {

@@ -20,12 +20,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// A refusal that is too long cannot be sent, and the guard gets no further request until the
-// runtime restarts.
+// TestRefusalsAreBounded checks that the guard shortens long refusals. A plugin cannot send a
+// refusal that is too long, and then gets no further request until the runtime restarts.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	// The path is nearly as long as a container may be; quoting expands each byte to four.
+	// The path is nearly as long as a container may be. Quoting expands each byte to four.
 	destination := "/var/run/nvidia-container-devices/" + strings.Repeat("\x7f", nri.MostBytes-(4<<10))
 	if _, err := n.create(inPod("long"), &api.Container{Mounts: []*api.Mount{{Destination: destination}}}); err == nil || len(err.Error()) > 2<<10 {
 		t.Errorf("a volume that asks for a GPU: %.200v", err)
@@ -35,8 +35,9 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 }
 
-// A runtime starts without a guard if it cannot report all pods and containers to it. GPUs would
-// then be open to every container.
+// TestTheGuardIsToldOfAllContainers checks that a runtime starts the guard on a node with long pods
+// and containers. If a runtime cannot report all pods and containers to the guard, the runtime
+// starts without the guard. Every container could then get GPUs.
 func TestTheGuardIsToldOfAllContainers(t *testing.T) {
 	wait(t)
 	n := newNode(t)
@@ -67,15 +68,16 @@ func TestTheGuardIsToldOfAllContainers(t *testing.T) {
 	}
 }
 
-// wait raises the runtimes' time limit for plugins from 2 s to 30 s. To encode megabytes takes the
-// runtime itself more than 2 s on a busy machine. The calling test must not run in parallel.
+// wait raises the runtimes' time limit for plugins from 2 s to 30 s. On a busy machine, the runtime
+// itself needs more than 2 s to encode megabytes. The calling test must not run in parallel.
 func wait(t *testing.T) {
 	t.Helper()
 	adaptation.SetPluginRequestTimeout(30 * time.Second)
 	t.Cleanup(func() { adaptation.SetPluginRequestTimeout(adaptation.DefaultPluginRequestTimeout) })
 }
 
-// The guard keeps only the sizes of the containers that a runtime reports.
+// TestTheGuardKeepsNoContainers checks that the guard keeps only the sizes of the containers that a
+// runtime reports.
 func TestTheGuardKeepsNoContainers(t *testing.T) {
 	wait(t)
 	const containers, length = 300, 400 << 10
@@ -114,7 +116,8 @@ func peak(t *testing.T, pid int) int {
 	return kib << 10
 }
 
-// A pod chooses the paths of its block volumes.
+// TestABlockVolumeMakesNothingPrivileged checks that the guard allows a block volume at any path. A
+// pod chooses the paths of its block volumes.
 func TestABlockVolumeMakesNothingPrivileged(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

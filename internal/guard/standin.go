@@ -20,12 +20,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// A runtime drops a plugin that answers too late once, as on an overloaded machine or after the
-// plugin was stopped. The runtime kills the plugin and does not start it again before its own
-// restart. No plugin then judges the container that the runtime is creating. Therefore a guard
-// starts a stand-in: the same program, which registers over the runtime's socket as a plugin behind
-// the guard. The runtime calls the stand-in for the same request, and the stand-in reconnects
-// whenever the runtime drops it.
+// After a single late answer, a runtime kills a plugin, and does not start the plugin again before
+// the runtime itself restarts. A plugin is late on an overloaded machine or after SIGSTOP. No
+// plugin then judges the container that the runtime is creating. Therefore a guard starts a
+// stand-in: the same program, which registers over the runtime's socket as a plugin behind the
+// guard. The runtime calls the stand-in for the same request, and the stand-in reconnects whenever
+// the runtime drops it.
 
 // standInVariable marks a process as a stand-in, and contains the runtime's pid.
 const standInVariable = "NRI_VGPU_GUARD_STANDS_IN_AT"
@@ -35,8 +35,8 @@ const standInPause = 200 * time.Millisecond
 
 // StartStandIn starts the stand-in of this guard.
 func StartStandIn(program string) error {
-	// If the stand-in inherited the runtime's connection, the runtime would not see the guard's
-	// end.
+	// If the stand-in inherited the runtime's connection, the runtime would not detect the guard's
+	// exit.
 	if fd, err := strconv.Atoi(os.Getenv(api.PluginSocketEnvVar)); err == nil {
 		unix.CloseOnExec(fd)
 	}
@@ -56,8 +56,8 @@ func StandsIn() (runtime int, ok bool) {
 	return runtime, err == nil
 }
 
-// StandIn answers the runtime beside the guard that started this process, until the runtime ends.
-// The next runtime starts its own guard.
+// StandIn answers the runtime beside the guard that started this process, until the runtime exits.
+// The next runtime starts a new guard.
 func (g *Guard) StandIn(ctx context.Context, runtime int) error {
 	fd, err := unix.PidfdOpen(runtime, 0)
 	if err != nil {
@@ -71,7 +71,7 @@ func (g *Guard) StandIn(ctx context.Context, runtime int) error {
 	}()
 	for ctx.Err() == nil {
 		if r, installed := g.rules(); installed {
-			// No reader exists for the cause of a lost connection.
+			// Run's error is ignored: nothing reads the cause of a lost connection.
 			_ = g.Run(ctx, stub.WithSocketPath(r.Socket),
 				stub.WithPluginName(paths.StandInName), stub.WithPluginIdx(paths.GuardIndex))
 		}
@@ -80,7 +80,7 @@ func (g *Guard) StandIn(ctx context.Context, runtime int) error {
 	return nil
 }
 
-// awaitEnd waits until the process of a pidfd has ended.
+// awaitEnd waits until the process of a pidfd has exited.
 func awaitEnd(fd int) {
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)

@@ -16,11 +16,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
 )
 
-// statusInterval is how often the guard checks that its status file exists. statusInterval is also
-// the greatest delay with which a stand-in reports that the guard has ended.
+// statusInterval is the interval at which the guard checks that its status file exists.
+// statusInterval is also the greatest delay with which a stand-in reports that the guard has
+// exited.
 const statusInterval = 2 * time.Second
 
-// keepStatus keeps the status file of the running guard until ctx ends.
+// keepStatus writes the status file of the running guard, and checks the file until ctx ends.
 func (g *Guard) keepStatus(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -43,8 +44,8 @@ func (g *Guard) keepStatus(ctx context.Context) {
 	}
 }
 
-// renewStatus writes and locks the status file unless it is already locked. The guard of an earlier
-// runtime may hold the lock a moment longer.
+// renewStatus writes and locks the status file unless held already locks it. renewStatus returns
+// nil while the guard of an earlier runtime still holds the lock.
 func (g *Guard) renewStatus(s guardfile.Settings, held *os.File) *os.File {
 	path := paths.GuardStatus(s.RunDir)
 	if held != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// The runtime may still run the previous release's guard, which reads this release's settings.
+// TestSettingsOfANewerAgent checks that the previous release's guard can read this release's
+// settings: a runtime may still run that guard.
 func TestSettingsOfANewerAgent(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "99-nri-vgpu-guard")
 	install := t.TempDir()

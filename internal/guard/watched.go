@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// watched is the parsed content of a file, read again when the file was replaced or changed. The
-// runtime waits during each call.
+// watched is the parsed content of a file. get reads the file again after a change. The runtime
+// waits during each call of get.
 type watched[T any] struct {
 	mu    sync.Mutex
 	value T
 	seen  stamp
 }
 
-// stamp distinguishes the versions of a file. Every version is put in place by a rename.
+// stamp distinguishes the versions of a file. A rename puts every version in place.
 type stamp struct {
 	modified time.Time
 	size     int64
@@ -28,8 +28,8 @@ func (s stamp) same(o stamp) bool {
 	return s.info != nil && o.info != nil && os.SameFile(s.info, o.info) && s.modified.Equal(o.modified) && s.size == o.size
 }
 
-// get returns the file's content as read parses it. With an error, get returns the last content
-// that was read, or the zero value.
+// get returns the file's content as parsed by read. With an error, get returns the last content
+// that read returned without an error, or the zero value.
 func (w *watched[T]) get(path string, read func(path string) (T, error)) (T, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
