@@ -22,19 +22,19 @@ import (
 // askingVersion is the version of the file's format.
 const askingVersion = 1
 
-// ErrAsking means that the list of asking pods cannot be trusted.
+// ErrAsking means that the list of asking pods is corrupt.
 var ErrAsking = errors.New("the list of pods that ask for GPUs is corrupt")
 
-// asking is the content of the file that lists the node's pods that ask for GPUs. The file survives
-// a reboot, after which kubelet starts the same pods.
+// asking is the content of the file that lists the node's pods that ask for GPUs. After a reboot,
+// the file still exists, and kubelet starts the listed pods again.
 type asking struct {
 	Version int `json:"version"`
 	// SHA256 is the checksum of the UIDs, each with a newline.
 	SHA256 string `json:"sha256"`
 	// Pods are the UIDs as the runtime reports them.
 	Pods []string `json:"pods"`
-	// Names are the same pods' namespaces and names, as "namespace/name", and NamesSHA256 is their
-	// checksum. The previous release neither writes nor reads names.
+	// Names are the pods' namespaces and names, as "namespace/name", in the order of Pods.
+	// NamesSHA256 is the checksum of Names. The previous release neither writes nor reads names.
 	Names       []string `json:"names,omitempty"`
 	NamesSHA256 string   `json:"namesSHA256,omitempty"`
 }
@@ -47,8 +47,9 @@ func (p Pod) Compare(o Pod) int {
 	return cmp.Or(cmp.Compare(p.UID, o.UID), cmp.Compare(p.Namespace, o.Namespace), cmp.Compare(p.Name, o.Name))
 }
 
-// Is reports whether a listed pod is this pod. UIDs of static pods are hashes that any creator of a
-// pod could claim, but no pod can take another pod's name.
+// Is reports whether a listed pod is the pod o. A listed pod without a name matches by its UID
+// alone. UIDs of static pods are hashes that any creator of a pod could claim, but no pod can take
+// another pod's name.
 func (p Pod) Is(o Pod) bool {
 	return p == o || p == Pod{UID: o.UID}
 }
@@ -74,8 +75,8 @@ func newAsking(pods []Pod) asking {
 	return a
 }
 
-// pods returns the listed pods, and whether the list can be trusted. A newer agent may write more
-// fields, and ignoring them is safe: it can only refuse more pods.
+// pods returns the listed pods, and whether the list is valid. A newer agent may write additional
+// fields. The guard ignores additional fields, which can only make the guard refuse more pods.
 func (a asking) pods() (pods []Pod, ok bool) {
 	named := a.NamesSHA256 != "" || len(a.Names) > 0
 	if a.Version < askingVersion || a.SHA256 != checksum(a.Pods) ||
@@ -102,7 +103,8 @@ func WriteAsking(stateDir string, pods []Pod) error {
 		return fmt.Errorf("make the state directory (paths.state_dir): %w", err)
 	}
 	path := paths.AskingPods(stateDir)
-	// The temporary file is in the same directory, because rename does not cross file systems.
+	// The temporary file is in the directory of the list, because rename does not cross file
+	// systems.
 	err = renameio.WriteFile(path, append(data, '\n'), 0o600, renameio.IgnoreUmask(), renameio.WithTempDir(stateDir))
 	if err != nil {
 		return fmt.Errorf("write the list of pods that ask for GPUs (paths.state_dir): %w", err)

@@ -20,7 +20,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// previousAsking is the list as the previous release writes it.
+// previousAsking is the list in the form in which the previous release writes it.
 type previousAsking struct {
 	Version int      `json:"version"`
 	SHA256  string   `json:"sha256"`
@@ -101,7 +101,7 @@ func TestTheListIsRemoved(t *testing.T) {
 	if err := WriteAsking(dir, []Pod{{UID: "u"}}); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // removing twice is no error
+	for range 2 { // a second removal is no error
 		if err := RemoveAsking(dir); err != nil {
 			t.Fatal(err)
 		}
@@ -111,8 +111,9 @@ func TestTheListIsRemoved(t *testing.T) {
 	}
 }
 
-// A guard uses a newer agent's list as far as it understands it. A pod that the guard wrongly
-// treats as an asking pod is refused, which is safe.
+// TestAListOfANewerAgent checks that a guard uses the fields of a newer agent's list that the guard
+// knows. If the guard wrongly treats a pod as an asking pod, the guard refuses the pod, which is
+// safe.
 func TestAListOfANewerAgent(t *testing.T) {
 	sum := sha256.Sum256([]byte("a\nb\n"))
 	good := hex.EncodeToString(sum[:])

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guardfile reads and writes the files that the guard shares with other programs. These
-// files are the guard's settings, its status, and the list of pods that ask for GPUs.
+// Package guardfile reads and writes the files that the guard shares with other programs: the
+// guard's settings, the guard's status, and the list of pods that ask for GPUs.
 package guardfile
 
 import (
@@ -17,19 +17,20 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// Settings are the guard's settings. The settings are installed beside its program, and read again
-// after each change. A new configuration or version thus applies at once, though the runtime
-// started the guard at boot.
+// Settings are the guard's settings. The settings file is in the directory of the guard's program,
+// and the guard reads the file again after each change. A new configuration or version thus applies
+// at once, though the runtime started the guard at boot.
 type Settings struct {
 	InstallDir string `json:"installDir"`
 	RunDir     string `json:"runDir"`
 	StateDir   string `json:"stateDir"`
 	// ExemptNamespaces are namespaces whose containers the previous release's guard does not check.
-	// This release honours them only beside an agent of the previous release, which does not mark
-	// the containers that it exempts.
+	// This release's guard skips the check only beside an agent of the previous release, which
+	// marks no exempt containers. This release's guard allows NRI messages of any total size about
+	// pods of these namespaces.
 	ExemptNamespaces []string `json:"exemptNamespaces"`
-	// MarksExempt reports whether the agent marks the containers that it exempts, because only the
-	// agent reads their requests.
+	// MarksExempt reports whether the agent marks the containers that it exempts. Only the agent
+	// reads the requests of these containers.
 	MarksExempt bool   `json:"marksExempt"`
 	CDIKind     string `json:"cdiKind"`
 	// Plugin is the agent's name among the runtime's plugins, as "90-nri-vgpu".
@@ -37,7 +38,7 @@ type Settings struct {
 	// Socket is the runtime's socket for plugins that the runtime did not start.
 	Socket string `json:"socket"`
 	// Retiring are the pods, by the runtime's UIDs, that existed when nri-vgpu was removed from the
-	// node. The guard then guards only their containers.
+	// node. While Retiring is not empty, the guard refuses only containers of these pods.
 	Retiring []string `json:"retiring,omitempty"`
 }
 
@@ -77,7 +78,7 @@ func ReadSettings(path string) (Settings, error) {
 	if err != nil {
 		return Settings{}, fmt.Errorf("read the guard's settings: %w", err)
 	}
-	// Settings of another version may have other fields: a missing field keeps its default.
+	// Settings of another version may have other fields. A missing field keeps its default.
 	s := SettingsFrom(config.Default())
 	s.MarksExempt = false
 	if err := json.Unmarshal(data, &s); err != nil {

@@ -39,7 +39,8 @@ func TestSettingsThatCannotBeWrittenAreAnError(t *testing.T) {
 	}
 }
 
-// A guard that lacks its settings, or cannot read them, must not run with others.
+// TestSettingsThatCannotBeReadAreAnError checks that a guard does not run with other settings if
+// its settings are missing or unreadable.
 func TestSettingsThatCannotBeReadAreAnError(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := ReadSettings(filepath.Join(dir, "missing")); err == nil {
@@ -54,7 +55,8 @@ func TestSettingsThatCannotBeReadAreAnError(t *testing.T) {
 	}
 }
 
-// An agent of a release without a field exempts containers without a mark.
+// TestMissingSettingsKeepTheirDefaults checks that a missing marksExempt means false: an agent of a
+// release without the field exempts containers without a mark.
 func TestMissingSettingsKeepTheirDefaults(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "settings")
 	if err := os.WriteFile(path, []byte(`{"runDir":"/elsewhere"}`), 0o600); err != nil {

@@ -22,8 +22,8 @@ type Status struct {
 	Runtime string `json:"runtime"`
 }
 
-// Loaded reports whether the runtime has loaded the guard, and returns its status. A guard holds a
-// lock on its status file as long as it lives.
+// Loaded reports whether the runtime has loaded the guard, and returns the guard's status. A guard
+// holds a lock on its status file until the guard's process exits.
 func Loaded(runDir string) (Status, bool, error) {
 	var s Status
 	f, err := os.Open(paths.GuardStatus(runDir))

@@ -25,7 +25,8 @@ func TestAStatusThatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-// A guard is loaded as long as it holds the lock on its status.
+// TestALockedStatusIsOfALoadedGuard checks that a guard counts as loaded as long as the guard locks
+// its status.
 func TestALockedStatusIsOfALoadedGuard(t *testing.T) {
 	dir := t.TempDir()
 	f, err := os.Create(paths.GuardStatus(dir))
