@@ -11,10 +11,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// Guard installs the guard's program from source into the directory of the
-// plugins that the runtime starts, with the settings beside it. A running guard
-// applies its settings at once; the program takes effect when the runtime next
-// starts. Guard never touches the runtime.
+// Guard installs the guard's program from source into the directory of the plugins that the runtime
+// starts, and the settings into the same directory. A running guard applies changed settings at
+// once. A new program takes effect at the runtime's next start. Guard never restarts the runtime.
 func Guard(source, pluginDir string, settings guardfile.Settings) (string, error) {
 	program := filepath.Join(pluginDir, paths.GuardProgram)
 	f := file{source: filepath.Join(source, "bin", paths.GuardName), mode: 0o755}
@@ -35,10 +34,9 @@ func Guard(source, pluginDir string, settings guardfile.Settings) (string, error
 	return program, f.replace(program)
 }
 
-// replace replaces a program atomically. replace writes the program in a
-// separate directory first. A starting runtime treats each executable file in
-// its plugin directory as a plugin. The runtime starts no plugin at all if a
-// file's name is not valid for a plugin.
+// replace replaces a program atomically. replace first writes the program into a separate
+// directory, because a starting runtime treats each executable file in its plugin directory as a
+// plugin. If a file's name is not valid for a plugin, the runtime starts no plugin at all.
 func (f file) replace(path string) error {
 	dir := filepath.Dir(path)
 	staging, err := os.MkdirTemp(dir, stagingProgram)

@@ -50,7 +50,7 @@ func TestGuardIsInstalledReplacedAndRemoved(t *testing.T) {
 		before = after
 		checkPlugins(t, plugins)
 	}
-	// Removing the guard again succeeds.
+	// A second removal of the guard succeeds, too.
 	for range 2 {
 		if err := nodefiles.RemoveGuard(plugins); err != nil {
 			t.Fatal(err)
@@ -61,8 +61,8 @@ func TestGuardIsInstalledReplacedAndRemoved(t *testing.T) {
 	}
 }
 
-// checkPlugins checks that every executable file in the directory has a
-// plugin's name, as a runtime requires.
+// checkPlugins checks that every executable file in the directory has a plugin's name, as a runtime
+// requires.
 func checkPlugins(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

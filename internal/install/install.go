@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install copies the libraries and vgpuctl to the host. Each version has
-// a directory that never changes, because running containers mount its files.
+// Package install copies the libraries and vgpuctl to the host. Each version has a directory that
+// never changes, because running containers mount files of the directory.
 package install
 
 import (
@@ -21,18 +21,18 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
-// ErrDiffers reports that the version is installed with different files.
+// ErrDiffers means that the version is installed with different files.
 var ErrDiffers = errors.New("this version is installed with other content")
 
 // versionName matches versions that are valid directory names and not hidden.
 var versionName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 
-// file is a file to install: copied from a source, or with fixed content.
+// file is a file to install. The file is a link, a copy of a source, or has fixed content.
 type file struct {
 	name, source string
 	content      []byte
 	mode         os.FileMode
-	// link is the target in a container if the file is a link.
+	// link is the target of the link in a container; empty for other files.
 	link string
 }
 
@@ -49,11 +49,11 @@ func files(source string) []file {
 	}...)
 }
 
-// standIns returns the files that loaders preload from a directory for each
-// platform. 64-bit programs find links to the interposer's libraries. 32-bit
-// programs find empty libraries whose names are the paths of the interposer's.
-// The links also exist without a platform, for shells that read LD_PRELOAD from a
-// file and expand it themselves.
+// standIns returns the files that loaders preload from a directory for each platform. A 64-bit
+// loader finds links to the interposer's libraries. A 32-bit loader finds empty libraries whose
+// names are the paths of the interposer's libraries. The directory paths.StandIns itself also
+// contains the links: some shells read LD_PRELOAD from a file and expand $PLATFORM to an empty
+// string.
 func standIns() []file {
 	var list []file
 	for name, path := range map[string]string{paths.CUDALibrary: paths.ContainerCUDA, paths.NVMLLibrary: paths.ContainerNVML} {
@@ -68,10 +68,9 @@ func standIns() []file {
 	return list
 }
 
-// Install copies the files in the directories lib and bin of source to the
-// version's directory in dir, and returns that directory. Install creates the
-// directory atomically. An existing directory stays as it is; if its files
-// differ, Install returns ErrDiffers.
+// Install copies the files in source's directories lib and bin to the version's directory in dir.
+// Install returns the path of the version's directory, which Install creates atomically and never
+// changes. If the files of an existing directory differ, Install returns ErrDiffers.
 func Install(source, dir, version string) (string, error) {
 	if !versionName.MatchString(version) {
 		return "", fmt.Errorf("version %q cannot be the name of a directory", version)
@@ -93,7 +92,7 @@ func Install(source, dir, version string) (string, error) {
 		return "", err
 	}
 	if err := os.Rename(staging, target); err != nil {
-		// Another process was faster.
+		// Another process created the directory first.
 		if errors.Is(err, fs.ErrExist) {
 			return target, verify(source, target)
 		}
@@ -112,8 +111,8 @@ func fill(staging, source string) error {
 		if err != nil || !entry.IsDir() {
 			return err
 		}
-		// MkdirTemp allows only the owner, and the umask reduced the other
-		// directories' modes. Containers run as any user.
+		// MkdirTemp permits access only to the owner, and the umask reduced the other directories'
+		// modes. Containers run as any user.
 		if err := os.Chmod(path, 0o755); err != nil { //nolint:gosec // only this process writes there
 			return fmt.Errorf("open the directory to all: %w", err)
 		}

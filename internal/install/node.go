@@ -12,22 +12,22 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// Options describe an installation on a node.
+// Options describes an installation on a node.
 type Options struct {
 	Config config.Config
 	// Source is the directory with the files, in lib and bin.
 	Source string
 	// Dir is the parent of the version's directory. An empty Dir stands for paths.install_dir.
 	Dir string
-	// Namespace is the agent's namespace, or empty. The guard of the previous release
-	// rejects agents in other namespaces.
+	// Namespace is the agent's namespace, or empty. The guard of the previous release rejects
+	// agents in other namespaces.
 	Namespace string
 	// Out receives messages with the paths of the files.
 	Out io.Writer
 }
 
-// Node installs the libraries and tools of this version. Node also installs the guard,
-// or removes it if the configuration disables it.
+// Node installs the libraries and tools of this version. Node also installs the guard, or removes
+// the guard if the configuration disables it.
 func Node(o Options) error {
 	if o.Dir == "" {
 		o.Dir = o.Config.Paths.InstallDir

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// stagingProgram is the prefix of the directories in which the guard's program is
-	// prepared.
+	// stagingProgram is the prefix of the directories in which replace prepares the guard's
+	// program.
 	stagingProgram = ".nri-vgpu-"
-	// abandoned is the age from which a staging directory counts as abandoned. Another
-	// agent may install at the same time.
+	// abandoned is the age from which a staging directory counts as abandoned. A younger directory
+	// may belong to another agent that is installing.
 	abandoned = time.Hour
 )
 
-// removeAbandoned removes the staging directories of killed programs. The next start
-// retries failed removals.
+// removeAbandoned removes the staging directories of killed programs. The next start retries failed
+// removals.
 func removeAbandoned(dir, prefix string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -42,13 +42,14 @@ func names(t *testing.T, dir string) []string {
 	return all
 }
 
-// An init container that is repeatedly killed must not fill the node's disk.
+// TestWhatKilledInstallationsLeftIsRemoved checks that an init container that is repeatedly killed
+// does not fill the node's disk.
 func TestWhatKilledInstallationsLeftIsRemoved(t *testing.T) {
 	from, dir, plugins := source(t, "cuda"), t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(from, "bin", paths.GuardName), []byte("guard"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second installation finds all files installed
+	for range 2 { // in the second round, all files are installed already
 		for _, at := range []string{filepath.Join(dir, ".installing-"), filepath.Join(plugins, ".nri-vgpu-")} {
 			stage(t, filepath.Dir(at), filepath.Base(at)+"old", 2*time.Hour)
 			stage(t, filepath.Dir(at), filepath.Base(at)+"new", time.Minute)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standin makes empty libraries that have only a name. The loader of a 32-bit
-// program cannot preload our 64-bit libraries, and writes an error for each. If the
-// loader has already loaded a library whose DT_SONAME is the path to preload, the
-// loader uses that library and writes nothing.
+// Package standin creates libraries that contain only their name. The loader of a 32-bit program
+// cannot preload the 64-bit interposer, and writes an error for each of the interposer's libraries.
+// If the loader has already loaded a library whose DT_SONAME is the path to preload, the loader
+// uses the loaded library and writes nothing.
 package standin
 
 import (
@@ -12,10 +12,9 @@ import (
 	"encoding/binary"
 )
 
-// Platforms32 and Platforms64 are the values that the loaders of x86 substitute for
-// $PLATFORM: the kernel's value, or the processor's name in glibc before 2.37. With
-// another value the directory is missing, and the loader writes one line to standard
-// error.
+// Platforms32 and Platforms64 are the values that the loaders of x86 substitute for $PLATFORM: the
+// kernel's value, or the processor's name in glibc before 2.37. For any other value, the directory
+// is missing, and the loader writes one line to standard error.
 var (
 	Platforms32 = []string{"i386", "i486", "i586", "i686"}
 	Platforms64 = []string{"x86_64", "haswell", "xeon_phi"}
@@ -25,7 +24,7 @@ var (
 // section, and the mark that the stack is not executable.
 const segments = 3
 
-// writer writes the parts of an ELF file. The width of words depends on its class.
+// writer writes the parts of an ELF file. The width of words depends on the file's class.
 type writer struct {
 	bytes.Buffer
 	class elf.Class
@@ -57,8 +56,8 @@ var sizesOf = map[elf.Class]sizes{
 
 var machineOf = map[elf.Class]elf.Machine{elf.ELFCLASS32: elf.EM_386, elf.ELFCLASS64: elf.EM_X86_64}
 
-// Library returns an x86 library of this class with this name. The library has no code,
-// no data and no symbols.
+// Library returns an x86 library of this class with this name. The library has no code, no data and
+// no symbols.
 func Library(class elf.Class, name string) []byte {
 	size := sizesOf[class]
 	text := append([]byte{0}, name...)

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// TestLoadedByName has a real loader preload a library of the other class.
-// TestLoadedByName uses the loader of 64-bit programs, because build machines
-// have no other. That loader treats 32-bit libraries as the loader of 32-bit
-// programs treats 64-bit libraries.
+// TestLoadedByName checks that a real loader silently accepts a library of the other class behind a
+// library with the same name. TestLoadedByName uses the loader of 64-bit programs, because build
+// machines have no other loader. The loader of 64-bit programs treats 32-bit libraries as the
+// loader of 32-bit programs treats 64-bit libraries.
 func TestLoadedByName(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "libother.so.1")
