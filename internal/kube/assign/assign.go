@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package assign reads and writes the annotations through which nri-vgpu-scheduler and the nodes
-// agree on GPUs. A Node's annotation lists its GPUs, and a pod's annotation assigns some of them to
-// its containers. The scheduler writes the assignment with the pod's binding. The spec decides the
-// amounts, so that a forged assignment gets no more than the spec requests.
+// agree on GPUs. A Node's annotation lists the node's GPUs, and a pod's annotation assigns some of
+// these GPUs to the pod's containers. The scheduler writes the assignment with the pod's binding.
+// The spec decides the amounts, so that a forged assignment gets no more than the spec requests.
 package assign
 
 import (
@@ -20,18 +20,18 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Annotation is the annotation of pods with the GPUs of each container: a JSON object from container
-// names to lists of UUIDs, one for each share that the container requests. If the scheduler divided a
-// share, the list has one entry for each piece. Each such entry ends in a colon and the piece's part
-// of the GPU in parts per million.
+// Annotation is the annotation of a pod that lists the GPUs of each container. Its value is a JSON
+// object from container names to lists of UUIDs. A list has one UUID for each share that the
+// container requests. If the scheduler divided a share, the list has an entry for each piece: the
+// UUID, a colon, and the piece's part of the GPU in parts per million.
 const Annotation = "nri-vgpu.io/assigned"
 
 // mostBytes bounds an assignment. The largest assignment is for request.MostAsking containers with
 // request.MaxGPUs GPUs each.
 const mostBytes = 128 << 10
 
-// Format returns the annotation for the allocations of a pod's containers. asked are the requests for
-// which the allocations were made.
+// Format returns the annotation for the allocations of a pod's containers. asked are the requests
+// that the allocations satisfy.
 func Format(asked request.Pod, allocations []placement.Allocation) (string, error) {
 	all := map[string][]string{}
 	for _, a := range allocations {
@@ -66,8 +66,8 @@ func Format(asked request.Pod, allocations []placement.Allocation) (string, erro
 }
 
 // Obey binds the shares of a pod to the GPUs of its assignment, and returns a pod without an
-// assignment unchanged. An assignment that contradicts the spec, the pod's other restrictions or the
-// node's GPUs is an error.
+// assignment unchanged. Obey returns an error if the assignment contradicts the spec, the pod's
+// other restrictions or the node's GPUs.
 func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (request.Pod, error) {
 	text, assigned := pod.Annotations[Annotation]
 	if !assigned {
@@ -80,7 +80,7 @@ func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (request.Pod, erro
 	return obeyed, nil
 }
 
-// Bind binds the shares of a pod to the GPUs of the text of an assignment.
+// Bind binds the shares of a pod to the GPUs in the text of an assignment.
 func Bind(asked request.Pod, text string, gpus []gpu.GPU) (request.Pod, error) {
 	if len(text) > mostBytes {
 		return request.Pod{}, fmt.Errorf("it has %d bytes; allowed: %d", len(text), mostBytes)
@@ -112,8 +112,8 @@ func Bind(asked request.Pod, text string, gpus []gpu.GPU) (request.Pod, error) {
 	return bound, nil
 }
 
-// bindShares returns the shares, each bound to a GPU of the entries. A divided share becomes one share
-// for each piece.
+// bindShares returns the shares, and binds each share to a GPU of the entries. A divided share
+// becomes one share for each piece.
 func bindShares(shares []request.Share, entries []string, gpus []gpu.GPU) ([]request.Share, error) {
 	var bound []request.Share
 	for _, share := range shares {
@@ -145,7 +145,8 @@ func bindShares(shares []request.Share, entries []string, gpus []gpu.GPU) ([]req
 	return bound, nil
 }
 
-// parseEntry returns the UUID of an entry and its part of the share, of which rest is not yet bound.
+// parseEntry returns the UUID of an entry, and the entry's piece of the share. rest is the part of
+// the share that is not yet bound.
 func parseEntry(entry string, share request.Share, rest uint32) (uuid string, piece uint32, err error) {
 	uuid, part, divided := strings.Cut(entry, ":")
 	if !divided && rest == share.Memory.PPM {
@@ -162,7 +163,7 @@ func parseEntry(entry string, share request.Share, rest uint32) (uuid string, pi
 	return uuid, uint32(ppm), nil
 }
 
-// check reports an error if a share may not be on a GPU, regardless of room.
+// check returns an error if a share may not be on a GPU, regardless of the free capacity.
 func check(uuid string, share request.Share, bound []request.Share, gpus []gpu.GPU) error {
 	switch {
 	case !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.UUID == uuid }):

@@ -134,7 +134,7 @@ func place(t *testing.T, l *placement.Ledger, asked request.Pod) []placement.All
 func TestTheNodeMakesThePlanOfTheScheduler(t *testing.T) {
 	tests := []struct {
 		name  string
-		taken string // percent of each GPU that others hold
+		taken string // percent of each GPU that other pods hold
 		pod   *corev1.Pod
 		want  string
 	}{
@@ -205,7 +205,8 @@ func TestTheNodeMakesThePlanOfTheScheduler(t *testing.T) {
 	}
 }
 
-// TestAnAssignmentIsObeyedInsteadOfThePolicy checks GPUs that no planner of this release would choose.
+// TestAnAssignmentIsObeyedInsteadOfThePolicy checks that the node obeys an assignment to GPUs that
+// no planner of this release would choose.
 func TestAnAssignmentIsObeyedInsteadOfThePolicy(t *testing.T) {
 	tests := []struct {
 		name string
@@ -367,7 +368,7 @@ func sumsOf(shares []request.Share) sums {
 	return all
 }
 
-// checkBound checks that a bound pod requests the same amounts as before, on one GPU for each share.
+// checkBound checks that a bound pod requests the original amounts, on one GPU for each share.
 func checkBound(t *testing.T, asked, bound request.Pod, node []gpu.GPU) {
 	t.Helper()
 	if len(bound.Containers) != len(asked.Containers) {
@@ -399,8 +400,8 @@ func checkBound(t *testing.T, asked, bound request.Pod, node []gpu.GPU) {
 	}
 }
 
-// FuzzBind checks that no text makes Bind panic, and that a bound pod requests the same amounts as
-// before.
+// FuzzBind checks that no text makes Bind panic, and that a bound pod requests the original
+// amounts.
 func FuzzBind(f *testing.F) {
 	pods := []*corev1.Pod{
 		pod(container("a", memory+"=1000")),

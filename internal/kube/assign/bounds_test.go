@@ -20,7 +20,7 @@ func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "an assignment of GPUs by nri-vgpu-scheduler", documented.Bytes(mostBytes))
 }
 
-// TestTheLargestAssignmentIsObeyed checks that the bound on an assignment exceeds every assignment.
+// TestTheLargestAssignmentIsObeyed checks that every assignment is smaller than the bound.
 func TestTheLargestAssignmentIsObeyed(t *testing.T) {
 	var node []gpu.GPU
 	for i := range request.MaxGPUs {
@@ -50,8 +50,8 @@ func TestTheLargestAssignmentIsObeyed(t *testing.T) {
 	checkBound(t, asked, bound, node)
 }
 
-// TestAssignmentsAreBounded checks that hostile texts are refused soon: the runtime waits meanwhile,
-// and starts no other container.
+// TestAssignmentsAreBounded checks that Bind refuses hostile texts soon. The runtime waits for
+// Bind, and starts no other container meanwhile.
 func TestAssignmentsAreBounded(t *testing.T) {
 	asked, node := read(t, pod(container("a", metagpu+"=50"))), gpus(request.MaxGPUs)
 	for name, unit := range map[string]string{

@@ -9,8 +9,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// GPUsAnnotation is the annotation of Nodes with the node's GPUs, from which nri-vgpu-scheduler
-// chooses. Only changes of the hardware and of its health change the annotation.
+// GPUsAnnotation is the annotation of a Node that lists the node's GPUs. nri-vgpu-scheduler chooses
+// among the listed GPUs. Only changes of the hardware and of its health change the annotation.
 const GPUsAnnotation = "nri-vgpu.io/gpus"
 
 // card is a GPU in GPUsAnnotation.
@@ -28,7 +28,7 @@ func FormatGPUs(gpus []gpu.GPU) string {
 	for i, g := range gpus {
 		cards[i] = card{g.UUID, g.Index, g.Name, g.MemoryBytes, g.Healthy}
 	}
-	// No value of a card fails to encode.
+	// Marshal cannot fail for a card.
 	text, _ := json.Marshal(cards)
 	return string(text)
 }

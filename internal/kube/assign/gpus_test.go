@@ -31,8 +31,8 @@ func TestGPUs(t *testing.T) {
 	}
 }
 
-// TestOnlyHardwareAndHealthChangeTheGPUs checks that the annotation changes no more often than
-// schedulers need it to.
+// TestOnlyHardwareAndHealthChangeTheGPUs checks that the annotation changes only with values that
+// schedulers need.
 func TestOnlyHardwareAndHealthChangeTheGPUs(t *testing.T) {
 	before := gpu.GPU{UUID: "GPU-a", MemoryBytes: 1 << 34, Healthy: true}
 	for name, tt := range map[string]struct {

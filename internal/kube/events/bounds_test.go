@@ -17,7 +17,8 @@ func TestBoundsAreDocumented(t *testing.T) {
 		fmt.Sprintf("%d wait", queueLength), documented.Count(maxKept)+" are remembered")
 }
 
-// After five different notes, one more is written in each minute.
+// TestOneDifferentNoteAMinuteIsWritten checks that the recorder writes five different notes at
+// once, and after that one note per minute.
 func TestOneDifferentNoteAMinuteIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, client := start(t)
@@ -31,7 +32,8 @@ func TestOneDifferentNoteAMinuteIsWritten(t *testing.T) {
 	})
 }
 
-// A note may quote tenants' input.
+// TestLongNotesAreCut checks that the recorder shortens long notes. A note may quote tenants'
+// input.
 func TestLongNotesAreCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, client := start(t)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events writes Kubernetes Events about pods and the agent's node, for people to act on.
-// The package never blocks its callers. The package drops and counts Events that cannot be written
-// because the API server is away, or because there are too many.
+// Package events writes Kubernetes Events about pods and the agent's node, on which people act. The
+// package never blocks its callers. The package drops and counts Events that it cannot write
+// because the API server is unavailable, or because too many Events arrive.
 package events
 
 import (
@@ -27,32 +27,32 @@ import (
 const Controller = "nri-vgpu.io/agent"
 
 const (
-	// queueLength is how many Events may wait to be written.
+	// queueLength is the number of Events that may wait to be written.
 	queueLength = 256
-	// writeTimeout bounds one write. While the API server is away every Event costs that much time,
-	// and Events that do not fit into the queue are dropped.
+	// writeTimeout bounds one write. While the API server is unavailable, every Event costs
+	// writeTimeout, and the recorder drops Events that do not fit into the queue.
 	writeTimeout = 5 * time.Second
-	// repeatInterval is how often the count of a repeated Event is updated.
+	// repeatInterval is the shortest time between two updates of a repeated Event's count.
 	repeatInterval = time.Minute
 	// forgetAfter is the age at which a repeated Event counts as new. By default, the API server
 	// keeps Events for an hour.
 	forgetAfter = 30 * time.Minute
-	// burst is how many different notes of one reason on one object are written at once; after
-	// that, one note is written per refill.
+	// burst is the number of different notes of one reason on one object that are written at once.
+	// After the burst, the recorder writes one note per refill.
 	burst  = 5
 	refill = time.Minute
-	// maxKept bounds the series of repeated Events, and the allowances of different notes: tenants
-	// can create refused pods at any rate. Beyond maxKept, the least recently used entry is dropped
-	// and starts anew.
+	// maxKept bounds the series of repeated Events, and the allowances of different notes, because
+	// tenants can create refused pods at any rate. At maxKept entries, a new entry replaces the
+	// least recently used entry.
 	maxKept = 4096
-	// maxNote is the API server's limit of a note, in bytes.
+	// maxNote is the API server's limit on the length of a note, in bytes.
 	maxNote = 1024
 )
 
 // Options configures a Recorder.
 type Options struct {
-	// Client writes the Events. Client should have its own rate limiter, so that reads do not wait
-	// behind Events.
+	// Client writes the Events. Client should have a separate rate limiter, so that reads do not
+	// wait behind Events.
 	Client kubernetes.Interface
 	// Node is the name of the agent's node.
 	Node string
@@ -80,20 +80,20 @@ func New(opts Options) *Recorder {
 }
 
 // Pod is a pod as the API server names it. For a static pod, UID is the mirror's UID, which differs
-// from the runtime's.
+// from the runtime's UID.
 type Pod struct {
 	Namespace, Name string
 	UID             types.UID
 }
 
-// OnPod writes an Event about a pod. OnPod never blocks.
+// OnPod queues an Event about a pod. OnPod never blocks.
 func (r *Recorder) OnPod(pod Pod, reason Reason, format string, args ...any) {
 	r.put(corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 	}, reason, format, args)
 }
 
-// OnNode writes an Event about the agent's node. OnNode never blocks.
+// OnNode queues an Event about the agent's node. OnNode never blocks.
 func (r *Recorder) OnNode(reason Reason, format string, args ...any) {
 	if r == nil {
 		return
@@ -104,7 +104,7 @@ func (r *Recorder) OnNode(reason Reason, format string, args ...any) {
 	}, reason, format, args)
 }
 
-// event is one occurrence.
+// event is one occurrence of an Event.
 type event struct {
 	object corev1.ObjectReference
 	reason Reason
@@ -124,7 +124,7 @@ func (r *Recorder) put(object corev1.ObjectReference, reason Reason, format stri
 	}
 }
 
-// shorten cuts a note to maxNote bytes.
+// shorten cuts a note to at most maxNote bytes.
 func shorten(note string) string {
 	if len(note) <= maxNote {
 		return note
@@ -137,7 +137,7 @@ func shorten(note string) string {
 	return note[:end] + mark
 }
 
-// Run writes until ctx ends.
+// Run writes the queued Events until ctx ends.
 func (r *Recorder) Run(ctx context.Context) {
 	tick := time.NewTicker(repeatInterval / 4)
 	defer tick.Stop()
@@ -180,7 +180,7 @@ func (r *Recorder) create(ctx context.Context, e event) (string, error) {
 	defer cancel()
 	namespace := home(e.object)
 	created, err := r.Client.EventsV1().Events(namespace).Create(ctx, &eventsv1.Event{
-		// The explicit name makes a retried write the same Event.
+		// With an explicit name, a retried write does not create a second Event.
 		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: eventName(e.object.Name)},
 		EventTime:           metav1.NewMicroTime(e.at),
 		ReportingController: Controller,
@@ -205,13 +205,14 @@ func home(object corev1.ObjectReference) string {
 	return object.Namespace
 }
 
-// eventName returns a name for an Event, of at most 253 characters as the API server requires.
+// eventName returns a name for an Event, of at most 253 characters, as the API server requires.
 func eventName(object string) string {
 	id := strings.ToLower(rand.Text()[:16])
 	return object[:min(len(object), 253-1-len(id))] + "." + id
 }
 
-// update writes the counts that have grown. The next call retries failed updates, without loss.
+// update writes the counts that have grown. The next call retries failed updates, and no count is
+// lost.
 func (r *Recorder) update(ctx context.Context, now time.Time) {
 	for key, s := range r.series {
 		if !s.dirty || now.Sub(s.written) < repeatInterval {

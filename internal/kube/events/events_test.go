@@ -34,7 +34,7 @@ func start(t *testing.T) (*Recorder, *fake.Clientset) {
 	go r.Run(ctx)
 	t.Cleanup(func() {
 		cancel()
-		time.Sleep(writeTimeout) // a write may be under way
+		time.Sleep(writeTimeout) // a write may be in progress
 	})
 	return r, client
 }
@@ -159,6 +159,7 @@ func TestManyDifferentNotesAreLimited(t *testing.T) {
 	})
 }
 
+// TestWhatIsKeptOfPodsIsBounded checks that the recorder keeps at most maxKept series and buckets.
 // A tenant can create refused pods as fast as the API server accepts them.
 func TestWhatIsKeptOfPodsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

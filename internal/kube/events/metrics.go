@@ -6,9 +6,9 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // These are the causes of dropped Events.
 const (
-	causeQueue = "queue" // too many arrived at once
+	causeQueue = "queue" // too many Events arrived at once
 	causeRate  = "rate"  // too many different notes of a reason on one object
-	causeAPI   = "api"   // the API server did not accept it
+	causeAPI   = "api"   // the API server did not accept the Event
 )
 
 type metrics struct{ written, dropped *prometheus.CounterVec }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The documentation explains every reason of an Event.
+// TestEveryReasonIsDocumented checks that the documentation explains every reason of an Event.
 func TestEveryReasonIsDocumented(t *testing.T) {
 	source, err := os.ReadFile("reasons.go")
 	if err != nil {

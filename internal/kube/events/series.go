@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// seriesKey distinguishes repeated Events.
+// seriesKey identifies a series of repeated Events.
 type seriesKey struct {
 	object corev1.ObjectReference
 	reason string
@@ -21,7 +21,7 @@ type series struct {
 	count   int32
 	last    time.Time // time of the last occurrence
 	written time.Time // time of the last write
-	dirty   bool      // it occurred since the last write
+	dirty   bool      // the Event occurred after the last write
 }
 
 func (s *series) seen(at time.Time) {
@@ -47,7 +47,7 @@ func (b *bucket) fill(now time.Time) {
 	b.at = now
 }
 
-// allow takes a token.
+// allow takes a token from the bucket, and reports whether the bucket had a token.
 func (r *Recorder) allow(key bucketKey, now time.Time) bool {
 	b, ok := r.buckets[key]
 	if !ok {

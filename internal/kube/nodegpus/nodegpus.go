@@ -20,7 +20,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// ErrNotListed reports that a Node does not list its GPUs.
+// ErrNotListed means that a Node does not list its GPUs.
 var ErrNotListed = errors.New("the node does not list its GPUs (its config.toml needs scheduling.mode = \"scheduler\")")
 
 // Use is a node's GPUs and their use by the node's pods.
@@ -29,16 +29,18 @@ type Use struct {
 	Ledger *placement.Ledger
 }
 
-// Reader reads pods. Its functions may remember what they have read.
+// Reader reads pods. Request and Assignment may cache their results.
 type Reader struct {
 	Config config.Config
-	// Request returns the request of a pod's spec. Annotations do not change what a pod holds.
+	// Request returns the request of a pod's spec. Annotations do not change the GPUs that a pod
+	// holds.
 	Request func(*corev1.Pod) (request.Pod, error)
-	// Assignment returns the assignment of a pod by nri-vgpu-scheduler or by the node, if any.
+	// Assignment returns the assignment of a pod by nri-vgpu-scheduler or by the node, and whether
+	// the pod has an assignment.
 	Assignment func(*corev1.Pod) (string, bool)
 }
 
-// NewReader returns a Reader of pods as the API server has them.
+// NewReader returns a Reader without a cache.
 func NewReader(cfg config.Config) Reader {
 	return Reader{
 		Config:  cfg,
@@ -50,9 +52,9 @@ func NewReader(cfg config.Config) Reader {
 	}
 }
 
-// Use returns the use of a node's GPUs. The pods are those of the node that have not ended. The
-// result is the node's own ledger, except for pods whose choice the node has not announced yet. Use
-// returns ErrNotListed, or an error about the Node's annotation.
+// Use returns the use of a node's GPUs. The pods are all pods of the node that have not ended. The
+// result equals the node's own ledger, except for pods whose GPUs the node has chosen but not
+// announced yet. Use returns ErrNotListed, or an error about the Node's annotation.
 func (r Reader) Use(node *corev1.Node, pods []*corev1.Pod) (Use, error) {
 	text, listed := node.Annotations[assign.GPUsAnnotation]
 	if !listed {
@@ -71,30 +73,31 @@ func (r Reader) Use(node *corev1.Node, pods []*corev1.Pod) (Use, error) {
 	return Use{gpus, ledger}, nil
 }
 
-// holder is a pod that holds GPUs, or will.
+// holder is a pod that holds or will hold GPUs.
 type holder struct {
 	request.Pod
-	// holds reports whether the pod has certainly got the GPUs to which its shares are bound.
+	// holds reports whether the pod certainly holds the GPUs to which its shares are bound.
 	holds bool
 }
 
 func (h holder) enter(ledger *placement.Ledger) {
-	// A started pod keeps its GPUs, even if the capacity has become less.
+	// A started pod keeps its GPUs, even if the capacity has shrunk.
 	if h.holds && ledger.Hold(h.Pod) == nil {
 		return
 	}
 	for _, c := range h.Containers {
 		if c.Asks() {
-			// A pod that finds no room has been refused by its node, or will be.
+			// If a pod fits no GPU, its node has refused or will refuse the pod.
 			_, _ = ledger.Place(h.Pod, c.Name)
 			return
 		}
 	}
 }
 
-// holders returns the pods of a node that ask for GPUs, bound to their assigned GPUs. Started pods with
-// an assignment come first, then other pods with an assignment, and then pods without one. Within each
-// class the oldest comes first. The node chooses the GPUs of pods without an assignment by the same rules.
+// holders returns the pods of a node that ask for GPUs, bound to their assigned GPUs. Started pods
+// with an assignment come first, then other pods with an assignment, and then pods without an
+// assignment. Within each class the oldest pod comes first. For pods without an assignment, the
+// ledger chooses GPUs by the node's rules.
 func (r Reader) holders(pods []*corev1.Pod, gpus []gpu.GPU) []holder {
 	var holding, assigned, others []holder
 	for _, pod := range byAge(pods) {
@@ -114,30 +117,30 @@ func (r Reader) holders(pods []*corev1.Pod, gpus []gpu.GPU) []holder {
 	return slices.Concat(holding, assigned, others)
 }
 
-// bound returns the request of a pod with the sizes that its node reports, bound to the GPUs of its
-// assignment if ok.
+// bound returns the request of a pod with the sizes that its node reports, and whether the pod has a
+// valid assignment. bound binds the request to the GPUs of a valid assignment.
 func (r Reader) bound(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (bound request.Pod, ok bool) {
 	if text, assigned := r.Assignment(pod); assigned {
 		if bound, err := assign.Bind(asked, text, gpus); err == nil {
 			return resize.InForce(bound, pod), true
 		}
 	}
-	// An assignment by Volcano's scheduler, or wishes, which may have become invalid since.
+	// An assignment by Volcano's scheduler, or the pod's wishes, may have become invalid since.
 	if obeyed, err := volcano.Obey(asked, pod, gpus, r.Config); err == nil {
 		return resize.InForce(obeyed, pod), volcano.Assigned(pod)
 	}
 	return asked, false
 }
 
-// started reports whether kubelet has reported a container that asks for GPUs, which the node has
-// therefore granted. Containers that do not ask start without a grant.
+// started reports whether kubelet has reported a started container that asks for GPUs. The node has
+// granted GPUs to every such container. Containers that do not ask for GPUs start without a grant.
 func started(asked request.Pod, pod *corev1.Pod) bool {
 	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
 		return s.ContainerID != "" && asked.Asks(s.Name)
 	})
 }
 
-// byAge returns the pods, the oldest first.
+// byAge returns the pods, the oldest pod first.
 func byAge(pods []*corev1.Pod) []*corev1.Pod {
 	pods = slices.Clone(pods)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {

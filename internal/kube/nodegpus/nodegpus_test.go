@@ -39,7 +39,7 @@ func container(name string, limits ...string) corev1.Container {
 	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Limits: list}}
 }
 
-// pod returns a pod of the node "here" that was created at a second.
+// pod returns a pod of the node "here" that was created at that second.
 func pod(uid string, second int64, containers ...corev1.Container) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: uid, UID: types.UID(uid), CreationTimestamp: metav1.NewTime(time.Unix(second, 0))},
@@ -66,7 +66,7 @@ func assigned(p *corev1.Pod, uuid string) *corev1.Pod {
 	return with(p, assign.Annotation+`={"main":["`+uuid+`"]}`)
 }
 
-// byVolcano assigns a GPU as Volcano's scheduler does.
+// byVolcano assigns a GPU in the form of Volcano's scheduler.
 func byVolcano(p *corev1.Pod, entry string) *corev1.Pod {
 	return with(p, volcano.Node+"=here", volcano.IDs+"="+entry, volcano.BindTime+"=1")
 }
@@ -81,13 +81,13 @@ func annotated(p *corev1.Pod, annotation string) *corev1.Pod {
 	return p
 }
 
-// running returns a pod of which kubelet has started a container.
+// running returns the pod with a container that kubelet has started.
 func running(p *corev1.Pod) *corev1.Pod {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", ContainerID: "containerd://1"}}
 	return p
 }
 
-// startedIdle returns a pod of which kubelet has started only the container "idle".
+// startedIdle returns the pod after kubelet has started only the container "idle".
 func startedIdle(p *corev1.Pod) *corev1.Pod {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "idle", ContainerID: "containerd://1"}, {Name: "main"}}
 	return p
@@ -205,7 +205,8 @@ func TestPodsHoldTheSizesInForce(t *testing.T) {
 	}
 }
 
-// A pod keeps its unhealthy GPU, and no other pod gets it.
+// TestUnhealthyGPUsAreHeldAndNotGiven checks that a pod keeps its unhealthy GPU, and that no other
+// pod gets the GPU.
 func TestUnhealthyGPUsAreHeldAndNotGiven(t *testing.T) {
 	sick := gpu0
 	sick.Healthy = false
@@ -237,7 +238,8 @@ func TestNodesWithoutAListOfGPUs(t *testing.T) {
 	}
 }
 
-// A scheduler that remembers requests may know what a pod asks for and that it cannot get it.
+// TestRequestsWithAnErrorHoldNothing checks that a pod whose request has an error holds no GPU. A
+// scheduler that caches requests may know both a pod's request and the error.
 func TestRequestsWithAnErrorHoldNothing(t *testing.T) {
 	reader := NewReader(config.Default())
 	read := reader.Request

@@ -19,8 +19,8 @@ import (
 const writeTimeout = 5 * time.Second
 
 // Annotate writes annotations to a pod. If the pod is gone, or another pod has its name, Annotate
-// writes nothing and returns nil. Annotate writes through the status subresource, so that its permission
-// does not extend to the pod's spec.
+// writes nothing and returns nil. Annotate writes through the status subresource, so that the
+// permission to annotate does not extend to the pod's spec.
 func Annotate(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, annotations map[string]string) error {
 	return patch(ctx, client, pod, annotations, nil)
 }
@@ -54,7 +54,7 @@ func patch(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, an
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	_, err = client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // a conflict of the UID
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the UID conflicts
 		return nil
 	}
 	return err

@@ -67,7 +67,8 @@ func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// If the API server does not answer, the caller's other work is due after five seconds.
+// TestAnnotateEnds checks that Annotate returns after five seconds if the API server does not
+// answer, because the caller has other work.
 func TestAnnotateEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://api", Transport: silent{}})

@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
-// mostPodBytes is the API server's limit of a pod, set by etcd.
+// mostPodBytes is the API server's limit on the size of a pod, which etcd sets.
 const mostPodBytes = 3 << 19
 
 // heap returns the number of live bytes.
@@ -34,8 +34,8 @@ func TestBoundsAreDocumented(t *testing.T) {
 		fmt.Sprintf("more than %d containers", mostContainers), fmt.Sprintf("%d annotations", mostAnnotations), "1.3 MiB")
 }
 
-// Tenants create pods as large as the API server accepts, and a kubelet admits 110 pods. The
-// agent's memory has to suffice for them.
+// TestLargePodsAreKeptSmall checks that the agent's memory suffices for 110 pods, which a kubelet
+// admits. Tenants create pods as large as the API server accepts.
 func TestLargePodsAreKeptSmall(t *testing.T) {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	grow := func(p *corev1.Pod, of corev1.ResourceList) {
@@ -74,10 +74,10 @@ func TestLargePodsAreKeptSmall(t *testing.T) {
 	}
 }
 
-// This pod reaches every bound at the same time.
+// TestTheLargestPodIsKeptSmall checks the size of a pod that reaches every bound at the same time.
 func TestTheLargestPodIsKeptSmall(t *testing.T) {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
-	name := func(i int) string { return fmt.Sprintf("c%062d", i) } // as long as names may be
+	name := func(i int) string { return fmt.Sprintf("c%062d", i) } // as long as a name may be
 	before := heap()
 	kept := reduceLarge(t, func(p *corev1.Pod, i int) {
 		if i == 0 {
@@ -99,7 +99,7 @@ func TestTheLargestPodIsKeptSmall(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-// reduceLarge fills a pod by calls of add until it is full, and returns the reduced pod.
+// reduceLarge calls add until the pod has the largest size, and returns the reduced pod.
 func reduceLarge(t *testing.T, add func(p *corev1.Pod, i int)) any {
 	t.Helper()
 	full := pod("large", "u")
@@ -114,8 +114,8 @@ func reduceLarge(t *testing.T, add func(p *corev1.Pod, i int)) any {
 	return kept
 }
 
-// The cache keeps enough of the largest pods to refuse them, and keeps all fields of small
-// containers in the same pod.
+// TestReduceKeepsWhatManyAsk checks that the cache keeps the containers of a large pod that request
+// extended resources, and drops the other containers.
 func TestReduceKeepsWhatManyAsk(t *testing.T) {
 	full := pod("many", "u")
 	asks := corev1.ResourceList{"nri-vgpu.io/vgpu-memory": *resource.NewQuantity(1, resource.DecimalSI)}
@@ -136,7 +136,8 @@ func TestReduceKeepsWhatManyAsk(t *testing.T) {
 	}
 }
 
-// A pod's annotations have at most 256 KiB, and kubelet admits 110 pods.
+// TestManyAnnotationsAreKeptSmall checks that the agent's memory suffices for the annotations of
+// 110 pods, which a kubelet admits. A pod's annotations have at most 256 KiB.
 func TestManyAnnotationsAreKeptSmall(t *testing.T) {
 	for name, reads := range map[string]func(string) bool{
 		"that nobody reads":    func(string) bool { return false },

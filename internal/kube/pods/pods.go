@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods lists the node's pods by the UID that the container runtime uses, from a watch on
-// the API server, and annotates them.
+// Package pods lists the node's pods, and annotates them. The list comes from a watch on the API
+// server, and its keys are the UIDs that the container runtime uses.
 package pods
 
 import (
@@ -18,13 +18,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// These annotations are set by kubelet. Kubelet overwrites the annotations in its requests to the
-// runtime. In the API, a user may write them unless a policy forbids that.
+// Kubelet sets these annotations, and overwrites them in its requests to the runtime. In the API, a
+// user may write these annotations unless a policy forbids the write.
 const (
-	// MirrorAnnotation is on the API's copy of a static pod, and contains the runtime's UID of that
-	// pod.
+	// MirrorAnnotation is on the API's copy of a static pod, and contains the runtime's UID of the
+	// static pod.
 	MirrorAnnotation = corev1.MirrorPodAnnotationKey
-	// HashAnnotation contains the same UID, and is also on the static pod itself.
+	// HashAnnotation contains the UID of MirrorAnnotation, and is also on the static pod itself.
 	HashAnnotation = "kubernetes.io/config.hash"
 	// SourceAnnotation is the source of a pod: "api", or "file" or "http" for a static pod.
 	SourceAnnotation = "kubernetes.io/config.source"
@@ -32,7 +32,7 @@ const (
 
 // Errors of Get wrap one of these errors.
 var (
-	// ErrNotFound means that the API server has no such pod, or another pod of that name.
+	// ErrNotFound means that the API server has no such pod, or another pod with the same name.
 	ErrNotFound = errors.New("no such pod")
 	// ErrUnavailable means that the API server did not answer in time.
 	ErrUnavailable = errors.New("API server does not answer")
@@ -63,12 +63,12 @@ type Cache struct {
 
 // Options configures a Cache.
 type Options struct {
-	// Node is the name of the agent's node; the cache omits pods of other nodes.
+	// Node is the name of the agent's node. The cache omits pods of other nodes.
 	Node string
-	// Wait bounds how long Get waits for a pod that the watch has not delivered.
+	// Wait bounds the time that Get waits for a pod that the watch has not delivered.
 	Wait time.Duration
 	// Gone, if set, is called with the runtime's UID of each pod that is deleted or has ended. Gone
-	// must not block. Events are missed while the agent is away: see Alive.
+	// must not block. The cache misses pods that end while the agent is not running: see Alive.
 	Gone func(uid string)
 	// Changed, if set, is called after each change. Changed must not block.
 	Changed func()
@@ -105,7 +105,7 @@ func (c *Cache) Run(ctx context.Context) { c.informer.RunWithContext(ctx) }
 // HasSynced reports whether the cache has held all pods of the node at least once.
 func (c *Cache) HasSynced() bool { return c.informer.HasSynced() }
 
-// List returns all pods of the node. The pods are shared: read only.
+// List returns all pods of the node. The caller must not change the pods.
 func (c *Cache) List() []*corev1.Pod {
 	items := c.informer.GetStore().List()
 	pods := make([]*corev1.Pod, 0, len(items))
@@ -115,7 +115,8 @@ func (c *Cache) List() []*corev1.Pod {
 	return pods
 }
 
-// Alive reports whether the pod exists and has not ended. The result is meaningful once HasSynced.
+// Alive reports whether the pod exists and has not ended. The result is valid once HasSynced
+// returns true.
 func (c *Cache) Alive(uid string) bool {
 	pod, ok := c.Cached(Ref{UID: uid})
 	return ok && !Ended(pod)
@@ -127,8 +128,8 @@ func Ended(pod *corev1.Pod) bool {
 }
 
 // Get returns a pod of this node by the runtime's reference. Get returns at once if the watch has
-// delivered the pod. Otherwise Get asks the API server, within the wait that Options set. The pod
-// is shared: read only.
+// delivered the pod. If the watch has not, Get waits at most Options.Wait for the watch or the API
+// server. The caller must not change the pod.
 func (c *Cache) Get(ctx context.Context, ref Ref) (*corev1.Pod, error) {
 	if pod, ok := c.Cached(ref); ok {
 		return pod, nil
@@ -137,7 +138,7 @@ func (c *Cache) Get(ctx context.Context, ref Ref) (*corev1.Pod, error) {
 	defer cancel()
 	arrived := c.await(ref.UID)
 	defer c.forget(ref.UID, arrived)
-	// The pod may have arrived between the first look and await.
+	// The pod may have arrived between the first lookup and await.
 	if pod, ok := c.Cached(ref); ok {
 		return pod, nil
 	}

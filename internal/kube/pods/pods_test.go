@@ -44,8 +44,8 @@ func mirror(name, uid, hash string) *corev1.Pod {
 
 func ref(name, uid string) Ref { return Ref{UID: uid, Namespace: "ns", Name: name} }
 
-// start returns a running cache and its client. If lagging, lists are empty and the watch delivers
-// nothing, but the client still returns the objects.
+// start returns a running cache and its client. If lagging is true, lists are empty and the watch
+// delivers nothing, but the client still returns the objects.
 func start(t *testing.T, opts Options, lagging bool, objects ...runtime.Object) (*Cache, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset(objects...)
@@ -186,7 +186,7 @@ func TestGetTakesWhatComesFirst(t *testing.T) {
 	defer close(release)
 	go func() {
 		time.Sleep(20 * time.Millisecond)
-		// The pod is added to the tracker, because the reactor blocks the client.
+		// The test adds the pod to the tracker, because the reactor blocks the client.
 		_ = client.Tracker().Add(pod("plain", "u"))
 	}()
 	got, err := c.Get(t.Context(), ref("plain", "u"))
@@ -269,10 +269,11 @@ func TestReduceKeepsWhatIsAsked(t *testing.T) {
 	}
 }
 
-// A tenant may leave any number of ended pods in the API server, each with 256 KiB of annotations.
+// TestPodsThatHaveEndedAreNotKept checks that the cache omits ended pods. A tenant may leave any
+// number of ended pods in the API server, each with 256 KiB of annotations.
 func TestPodsThatHaveEndedAreNotKept(t *testing.T) {
 	client := fake.NewClientset()
-	// The fake client ignores field selectors.
+	// The fake client ignores field selectors, so the reactor applies the selector.
 	client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		list := &corev1.PodList{}
 		for _, phase := range []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed} {
@@ -296,7 +297,8 @@ func TestPodsThatHaveEndedAreNotKept(t *testing.T) {
 	}
 }
 
-// Client-go alone would retry half a minute later.
+// TestPodsAreKnownSoonAfterAnOutage checks that the cache retries within seconds. Client-go alone
+// would retry half a minute later.
 func TestPodsAreKnownSoonAfterAnOutage(t *testing.T) {
 	client := fake.NewClientset(pod("plain", "u"))
 	var away atomic.Bool

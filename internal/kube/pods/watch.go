@@ -28,8 +28,8 @@ const byRuntimeUID = "runtimeUID"
 // uuidLength is the length of the UIDs that the API server assigns to pods.
 const uuidLength = len("00000000-0000-0000-0000-000000000000")
 
-// RuntimeUID returns the UID that the container runtime uses for a pod. A static pod's UID is in
-// the annotations of its mirror.
+// RuntimeUID returns the UID that the container runtime uses for a pod. The annotations of a mirror
+// contain the UID of its static pod.
 func RuntimeUID(pod *corev1.Pod) string {
 	if !IsMirror(pod) {
 		return string(pod.UID)
@@ -37,11 +37,11 @@ func RuntimeUID(pod *corev1.Pod) string {
 	return pod.Annotations[MirrorAnnotation]
 }
 
-// IsMirror reports whether a pod is the mirror of a static pod as kubelet creates it: the
+// IsMirror reports whether a pod is the mirror of a static pod as created by kubelet: the
 // annotations agree, and the Node controls the pod. The chart's policy lets only kubelet write
 // these annotations. Without the policy, the creator of a pod can forge all of these annotations. A
-// forged mirror cannot take the namespace and name of a static pod, which the real mirror already
-// has. A forged mirror also cannot stand for another pod of the API server, because kubelet's
+// forged mirror cannot take the namespace and name of a static pod, because the real mirror already
+// has both. A forged mirror cannot have the runtime UID of another pod of the API server: kubelet's
 // hashes are shorter than the server's UIDs.
 func IsMirror(pod *corev1.Pod) bool {
 	hash, source := pod.Annotations[MirrorAnnotation], pod.Annotations[SourceAnnotation]
@@ -62,10 +62,10 @@ func indexRuntimeUID(obj any) ([]string, error) {
 
 // Cached returns a pod that the watch has delivered. Several pods may claim one runtime UID,
 // because any creator of a pod may write the mirror annotation. The pod with this UID takes
-// precedence over pods that name the UID in the annotation. If the caller knows the name, the pod
-// must have that name.
+// precedence over pods whose annotation contains the UID. If ref has a name, Cached ignores pods
+// with other names.
 func (c *Cache) Cached(ref Ref) (*corev1.Pod, bool) {
-	// An unknown index is the only error, and the index is ours.
+	// ByIndex fails only for an unknown index, and New adds this index.
 	items, _ := c.informer.GetIndexer().ByIndex(byRuntimeUID, ref.UID)
 	var found *corev1.Pod
 	for _, item := range items {
@@ -81,8 +81,8 @@ func (c *Cache) Cached(ref Ref) (*corev1.Pod, bool) {
 }
 
 func (c *Cache) listWatch() cache.ListerWatcher {
-	// The watch omits pods that have ended: nothing reads them, and a tenant may leave any number
-	// of them in the API server. The watch reports a pod as deleted when it ends.
+	// The watch omits ended pods: nothing reads ended pods, and a tenant may leave any number of
+	// them in the API server. When a pod ends, the watch reports the pod as deleted.
 	selector := fields.AndSelectors(
 		fields.OneTermEqualSelector("spec.nodeName", c.node),
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
@@ -106,8 +106,9 @@ func (c *Cache) listWatch() cache.ListerWatcher {
 // shortest wait is half of retryPause.
 const retryPause = 2 * time.Second
 
-// untilAnswered retries until the API server answers, even with a refusal. Client-go's own retries
-// grow to a minute apart, and the node would use outdated state for that long after an outage.
+// untilAnswered retries until the API server answers, even with a refusal. The interval between
+// client-go's own retries grows to a minute. After an outage, the node would use outdated state for
+// a minute.
 func untilAnswered[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	for {
 		answer, err := ask()
@@ -167,8 +168,8 @@ func (c *Cache) tellGone(pod *corev1.Pod) {
 	}
 }
 
-// reduce drops the fields of a pod that nothing reads, before the pod is stored. A node's pods then
-// cost the agent about a kilobyte each, and the largest pod less than a megabyte and a half.
+// reduce drops the fields of a pod that nothing reads, before the informer stores the pod. A
+// typical pod then takes about a kilobyte of the agent's memory, and the largest pod takes 1.3 MiB.
 func reduce(obj any, reads func(annotation string) bool) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -199,8 +200,8 @@ func reduce(obj any, reads func(annotation string) bool) (any, error) {
 	}, nil
 }
 
-// reduceAnnotations keeps the annotations that are read. The API server bounds annotations by their
-// bytes, and tens of thousands of short annotations take twenty times as much memory.
+// reduceAnnotations keeps the annotations that the program reads. The API server bounds annotations
+// by their bytes, but tens of thousands of short annotations take twenty times as much memory.
 func reduceAnnotations(annotations map[string]string, reads func(annotation string) bool) map[string]string {
 	kept := map[string]string{}
 	for _, key := range []string{MirrorAnnotation, HashAnnotation, SourceAnnotation} {
@@ -220,19 +221,21 @@ func reduceAnnotations(annotations map[string]string, reads func(annotation stri
 }
 
 const (
-	// mostAnnotations bounds the kept annotations of a pod, above the need of any sensible pod.
-	// Annotations with open names are refused by their number if a pod has more.
+	// mostAnnotations bounds the kept annotations of a pod. No sensible pod has so many
+	// annotations. The agent refuses a pod with more annotations of a prefix than the dialects have
+	// resources.
 	mostAnnotations = 256
-	// mostContainers bounds the kept containers of each kind that ask for no extended resource. If
-	// a pod has more containers of a kind, none of these is kept: nothing reads them.
+	// mostContainers bounds the containers of each kind that request no extended resource. If a pod
+	// has more containers of a kind, reduce keeps none of these containers, because nothing reads
+	// them.
 	mostContainers = 256
 	// mostAmounts bounds the kept amounts of extended resources of a pod. Further containers count
-	// as containers that ask for nothing, and so get no GPU.
+	// as containers that request nothing, and so get no GPU.
 	mostAmounts = 512
 )
 
-// reduceContainers keeps the containers' requests of extended resources. left is the number of
-// amounts that may still be kept.
+// reduceContainers keeps the containers' limits on extended resources. left is the number of
+// amounts that reduce may still keep.
 func reduceContainers(containers []corev1.Container, left *int) []corev1.Container {
 	var reduced []corev1.Container
 	for i := range containers {
@@ -250,7 +253,8 @@ func reduceContainers(containers []corev1.Container, left *int) []corev1.Contain
 	return slices.Clip(reduced)
 }
 
-// extended returns the amounts of extended resources, or nil if there are more than most.
+// extended returns the amounts of extended resources, or nil if a container has more than most
+// amounts.
 func extended(limits corev1.ResourceList, most int) corev1.ResourceList {
 	var amounts corev1.ResourceList
 	for name, amount := range limits {
@@ -268,7 +272,7 @@ func extended(limits corev1.ResourceList, most int) corev1.ResourceList {
 	return amounts
 }
 
-// controller keeps the reference to the pod's controller.
+// controller returns the reference to the pod's controller.
 func controller(pod *corev1.Pod) []metav1.OwnerReference {
 	if owner := metav1.GetControllerOf(pod); owner != nil {
 		return []metav1.OwnerReference{*owner}
@@ -276,7 +280,7 @@ func controller(pod *corev1.Pod) []metav1.OwnerReference {
 	return nil
 }
 
-// hostname keeps the label that may bind a pod to its node.
+// hostname returns the label that may bind a pod to its node.
 func hostname(selector map[string]string) map[string]string {
 	if name, ok := selector[corev1.LabelHostname]; ok {
 		return map[string]string{corev1.LabelHostname: name}

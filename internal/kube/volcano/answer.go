@@ -13,9 +13,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Answer returns the changes of a pod's annotations that report the result of its assignment to the
-// scheduler. The parameter held contains the allocations of the pod's containers, and failed
-// reports whether a container was refused. Answer returns nil if nothing changes.
+// Answer returns the changes of a pod's annotations that report the result of the pod's assignment
+// to the scheduler. The parameter held contains the allocations of the pod's containers, and failed
+// reports whether the node refused a container. Answer returns nil if nothing changes.
 func Answer(pod *corev1.Pod, cfg config.Volcano, held []placement.Allocation, failed bool) map[string]string {
 	assignment, err := Parse(pod.Annotations[IDs])
 	asking := Asking(pod, cfg)
@@ -49,7 +49,7 @@ func has(held []placement.Allocation, container string) bool {
 }
 
 // Announce returns the changes of a pod's annotations that make Volcano's scheduler count the pod's
-// GPUs, if another scheduler placed the pod.
+// GPUs, if another scheduler placed the pod. Announce returns nil if nothing changes.
 func Announce(pod *corev1.Pod, cfg config.Volcano, held []placement.Allocation) map[string]string {
 	if len(held) == 0 {
 		return nil
@@ -98,8 +98,8 @@ func differing(pod *corev1.Pod, want map[string]string) map[string]string {
 	return changes
 }
 
-// BoundAt returns the time of a pod's assignment, by the scheduler's clock, in seconds; 0 if there
-// is none.
+// BoundAt returns the time of a pod's assignment, by the scheduler's clock, in seconds; 0 for a pod
+// without an assignment.
 func BoundAt(pod *corev1.Pod) int64 {
 	at, err := strconv.ParseInt(pod.Annotations[BindTime], 10, 64)
 	if err != nil {

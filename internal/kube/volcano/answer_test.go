@@ -61,8 +61,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// Pods of other schedulers are announced, so that Volcano's scheduler counts them. The announced
-// form could be obeyed again.
+// TestAnnounce checks that the announcement of a pod of another scheduler has the form of an
+// assignment, so that Volcano's scheduler counts the pod.
 func TestAnnounce(t *testing.T) {
 	cfg := config.Default().Dialects.Volcano
 	tests := []struct {

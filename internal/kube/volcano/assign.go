@@ -16,15 +16,15 @@ import (
 
 // Assigned reports whether Volcano's scheduler has chosen the pod's GPUs on this node. The
 // scheduler may have chosen GPUs on another node before. If this node is locked, the scheduler
-// binds the pod here without choosing again.
+// binds the pod to this node without choosing again.
 func Assigned(pod *corev1.Pod) bool {
 	_, ids := pod.Annotations[IDs]
 	_, bound := pod.Annotations[BindTime]
 	return ids && bound && pod.Annotations[Node] == pod.Spec.NodeName
 }
 
-// Missed reports whether Volcano's scheduler has bound the pod to this node without choosing its
-// GPUs, and no answer exists yet. Either the scheduler has not read the node's GPUs since its
+// Missed reports whether Volcano's scheduler has bound the pod to this node without choosing GPUs,
+// and the node has not answered yet. Either the scheduler has not read the node's GPUs since its
 // start, or the node was locked.
 func Missed(pod *corev1.Pod, cfg config.Volcano) bool {
 	_, group := pod.Annotations[Group]
@@ -32,9 +32,9 @@ func Missed(pod *corev1.Pod, cfg config.Volcano) bool {
 }
 
 // Obey binds the GPUs that a pod requests in Volcano's dialect to the GPUs of the scheduler's
-// assignment, if any. The pod's wishes, which are annotations too, restrict the GPUs. The spec
-// decides amounts. An assignment that differs from the spec is an error, and so is an assignment
-// that the wishes forbid.
+// assignment, if the pod has an assignment. The pod's wishes, which are annotations too, restrict
+// the GPUs. The spec decides the amounts. Obey returns an error if the assignment differs from the
+// spec or if the wishes forbid the assignment.
 func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU, cfg config.Config) (request.Pod, error) {
 	if !slices.ContainsFunc(asked.Containers, speaks) {
 		return asked, nil
@@ -63,7 +63,7 @@ func speaks(c request.Container) bool {
 	return c.Dialect == request.DialectVolcano && len(c.Shares) > 0
 }
 
-// restricted returns the shares, each restricted to the GPUs; nil allows any GPU.
+// restricted returns copies of the shares, restricted to the GPUs; nil allows any GPU.
 func restricted(shares []request.Share, gpus []string) []request.Share {
 	shares = slices.Clone(shares)
 	for i := range shares {
@@ -72,7 +72,7 @@ func restricted(shares []request.Share, gpus []string) []request.Share {
 	return shares
 }
 
-// assign binds the k-th container that asks to the assignment's k-th entry.
+// assign binds the k-th container that Asking returns to the assignment's k-th entry.
 func assign(containers []request.Container, pod *corev1.Pod, gpus []gpu.GPU, cfg config.Config) error {
 	assignment, err := Parse(pod.Annotations[IDs])
 	if err != nil {
@@ -94,7 +94,7 @@ func assign(containers []request.Container, pod *corev1.Pod, gpus []gpu.GPU, cfg
 	return nil
 }
 
-// Asking returns the names of the containers that Volcano's scheduler assigns GPUs to, in order.
+// Asking returns the names of the containers to which Volcano's scheduler assigns GPUs, in order.
 // Asking omits init containers, and containers that request only time, or only memory in percent.
 func Asking(pod *corev1.Pod, cfg config.Volcano) []string {
 	var names []string
@@ -108,7 +108,7 @@ func Asking(pod *corev1.Pod, cfg config.Volcano) []string {
 	return names
 }
 
-// assignTo binds each share of a container to a GPU of its entry.
+// assignTo binds each share of a container to a GPU of the container's entry.
 func assignTo(c *request.Container, devices []Device, gpus []gpu.GPU, cfg config.Config) error {
 	var shares []request.Share
 	if speaks(*c) {
@@ -132,10 +132,10 @@ func assignTo(c *request.Container, devices []Device, gpus []gpu.GPU, cfg config
 	return nil
 }
 
-// bind binds a share to the assigned GPU. The scheduler counts memory in percent in whole MiB, and
-// bind does the same, so that the sums agree. A scheduler that is not configured with the name of
-// the percentage has counted all of the memory. A container gets the amount that it requests, and
-// never more.
+// bind binds a share to the assigned GPU. Like the scheduler, bind counts memory in percent in
+// whole MiB, so that the sums of node and scheduler agree. If the scheduler's configuration lacks
+// the name of the percentage, the scheduler has counted all of the GPU's memory. A container gets
+// the amount that it requests, and never more.
 func bind(share *request.Share, d Device, g gpu.GPU, cfg config.Config) error {
 	if len(share.GPUs) > 0 && !slices.Contains(share.GPUs, d.UUID) {
 		return fmt.Errorf("the pod's annotations (%s) allow %s only", strings.Join(wishes, ", "), strings.Join(share.GPUs, ", "))
@@ -159,8 +159,8 @@ func bind(share *request.Share, d Device, g gpu.GPU, cfg config.Config) error {
 
 var wishes = []string{UseType, NoUseType, UseUUID, NoUseUUID, Mode}
 
-// mostWish bounds a wish, in bytes. Each name in a wish is compared with each GPU while the runtime
-// waits.
+// mostWish bounds a wish, in bytes. The runtime waits while allowed compares each name in a wish
+// with each GPU.
 const mostWish = 16 << 10
 
 // allowed returns the UUIDs of the GPUs that a pod's wishes allow; nil allows any GPU.
@@ -188,7 +188,7 @@ func allowed(annotations map[string]string, gpus []gpu.GPU, sharing config.Shari
 	return uuids, nil
 }
 
-// wanted follows the scheduler: if a list of wanted names exists, the list of unwanted names is
+// wanted follows the scheduler: if a pod has a list of wanted names, the list of unwanted names is
 // ignored.
 func wanted(annotations map[string]string, use, noUse string, is func(string) bool) bool {
 	if list, ok := annotations[use]; ok {
@@ -201,13 +201,12 @@ func wanted(annotations map[string]string, use, noUse string, is func(string) bo
 }
 
 // shares reports whether a GPU is shared in the mode that a pod wants. Every GPU is shared through
-// a library in its containers, and some also through the Multi-Process Service.
+// a library in its containers, and some GPUs also through the Multi-Process Service.
 func shares(g gpu.GPU, mode string, sharing config.Sharing) bool {
 	return mode == "" || mode == HAMiCore || mode == MPS && sharing.ByMPS(g.UUID)
 }
 
-// contains follows the scheduler, too: any part of the name matches, in any case. name is in upper
-// case.
+// contains follows the scheduler: any part of the name matches, in any case. name is in upper case.
 func contains(name, part string) bool {
 	return strings.Contains(name, strings.ToUpper(part))
 }

@@ -19,7 +19,7 @@ import (
 
 const oneID = "GPU-1,NVIDIA,1000,0:"
 
-// limits are a container's limits, by Volcano's resource names without their domain.
+// limits are a container's limits, by Volcano's resource names without the domain.
 type limits map[string]int64
 
 func container(name string, l limits) corev1.Container {
@@ -65,7 +65,7 @@ func obey(t *testing.T, p *corev1.Pod) (request.Pod, error) {
 	return Obey(asked, p, gpus(), cfg)
 }
 
-// places returns the GPUs that each container is bound to.
+// places returns the GPUs to which the shares of each container are bound.
 func places(p request.Pod) map[string][]string {
 	all := map[string][]string{}
 	for _, c := range p.Containers {
@@ -195,7 +195,8 @@ func TestMissed(t *testing.T) {
 	}
 }
 
-// The request stays unchanged: other code may share it.
+// TestObeyChangesNothingOfWhatWasAskedFor checks that Obey does not change the request, which other
+// code may share.
 func TestObeyChangesNothingOfWhatWasAskedFor(t *testing.T) {
 	p := pod(assigned("GPU-1,NVIDIA,1000,0:"), container("a", limits{"memory": 1000}))
 	asked, err := request.FromPod(p, config.Default().Dialects)
@@ -210,7 +211,8 @@ func TestObeyChangesNothingOfWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// A container that is not parsed still has an entry.
+// TestEntriesAreInTheOrderOfTheSpec checks that a container without a parsed request still has an
+// entry.
 func TestEntriesAreInTheOrderOfTheSpec(t *testing.T) {
 	p := pod(assigned("GPU-1,NVIDIA,1000,0:;GPU-2,NVIDIA,1000,0:"), container("unread", limits{"memory": 1000}), container("a", limits{"memory": 1000}))
 	asked, err := request.FromPod(p, config.Default().Dialects)
@@ -226,8 +228,8 @@ func TestEntriesAreInTheOrderOfTheSpec(t *testing.T) {
 	}
 }
 
-// The scheduler counts 33 % in whole MiB. If this node counted more, the scheduler's sums would be
-// wrong.
+// TestPercentAreTheSchedulersMiB checks that this node, like the scheduler, counts 33 % in whole
+// MiB. If this node counted more, the scheduler's sums would be wrong.
 func TestPercentAreTheSchedulersMiB(t *testing.T) {
 	for _, ids := range []string{"GPU-1,NVIDIA,5406,0:", "GPU-1,NVIDIA,16384,0:"} {
 		got, err := obey(t, pod(assigned(ids), container("a", limits{"number": 1, "memory-percentage": 33})))
@@ -247,7 +249,8 @@ func TestPercentAreTheSchedulersMiB(t *testing.T) {
 	}
 }
 
-// Init containers get no entry; they use the pod's GPUs.
+// TestInitContainersAreNotAssigned checks that init containers get no entry. Init containers use
+// the pod's GPUs.
 func TestInitContainersAreNotAssigned(t *testing.T) {
 	p := pod(assigned("GPU-2,NVIDIA,1000,0:"), container("a", limits{"memory": 1000}))
 	p.Spec.InitContainers = []corev1.Container{container("first", limits{"memory": 500})}
@@ -260,7 +263,8 @@ func TestInitContainersAreNotAssigned(t *testing.T) {
 	}
 }
 
-// The runtime waits while wishes are compared with GPUs, and starts no other container meanwhile.
+// TestWishesAreBounded checks that Obey refuses long wishes soon. While Obey compares wishes with
+// GPUs, the runtime waits, and starts no other container.
 func TestWishesAreBounded(t *testing.T) {
 	var node []gpu.GPU
 	for range request.MaxGPUs {
@@ -286,7 +290,8 @@ func TestWishesAreBounded(t *testing.T) {
 	}
 }
 
-// Annotations that are not read are not kept in the cache.
+// TestReads checks which annotations this package reads. The cache drops annotations that no
+// package reads.
 func TestReads(t *testing.T) {
 	read := []string{
 		"volcano.sh/vgpu-node", "volcano.sh/vgpu-time", "volcano.sh/bind-time", "volcano.sh/bind-phase", "volcano.sh/vgpu-ids-new",

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package volcano implements the protocol between Volcano's scheduler and a node, which uses
-// annotations. The node announces its GPUs and that it is alive. The scheduler writes the GPUs that
-// it chose for a pod, and the node confirms that the pod has them. The package is pure.
+// annotations. The node lists its GPUs and reports that it is alive. The scheduler writes the GPUs
+// that it chose for a pod, and the node confirms the allocation. The package has no side effects.
 package volcano
 
 import (
@@ -25,8 +25,8 @@ const (
 	// Handshake is the annotation by which schedulers up to 1.13, 1.14.2 and 1.15.0 ask whether the
 	// node's software is alive. Schedulers do not count the GPUs of a node that has not answered.
 	Handshake = "volcano.sh/node-vgpu-handshake"
-	// Lock is set by a scheduler with NodeLockEnable, from an assignment until the node has
-	// answered; its value is a time.
+	// Lock is the annotation that a scheduler with NodeLockEnable writes at an assignment. The
+	// annotation stays until the node has answered, and its value is a time.
 	Lock = "hamivgpu"
 )
 
@@ -36,15 +36,16 @@ const (
 	Time     = "volcano.sh/vgpu-time"
 	BindTime = "volcano.sh/bind-time"
 	Phase    = "volcano.sh/bind-phase"
-	// IDs is the assignment; it stays for the pod's life.
+	// IDs is the assignment, which the pod keeps until it is deleted.
 	IDs = "volcano.sh/vgpu-ids-new"
-	// Group is on every pod that Volcano manages; Volcano's controllers set it.
+	// Group is an annotation that Volcano's controllers set on every pod that Volcano manages.
 	Group = "scheduling.k8s.io/group-name"
 	// ToAllocate is the assignment without the entries that the node has acknowledged.
 	ToAllocate = "volcano.sh/devices-to-allocate"
 )
 
-// Wishes are annotations that users write on pods. Lists are separated by commas.
+// These are the wishes: annotations that users write on pods. Commas separate the elements of
+// lists.
 const (
 	UseType   = "nvidia.com/use-gputype"
 	NoUseType = "nvidia.com/nouse-gputype"
@@ -58,7 +59,7 @@ func Reads(annotation string) bool {
 	return slices.Contains([]string{Node, Time, BindTime, Phase, IDs, Group, ToAllocate}, annotation) || slices.Contains(wishes, annotation)
 }
 
-// Values of Phase.
+// These are the values of Phase.
 const (
 	Allocating = "allocating"
 	Success    = "success"
@@ -69,7 +70,7 @@ const (
 const Answered = "18446744073709551615"
 
 // These are modes of a node. HAMiCore is the mode of a node that limits its containers by a
-// library, as ours does, and is the registered mode. Schedulers do not support MPS.
+// library, and the mode that Registered writes. Schedulers do not support MPS.
 const (
 	HAMiCore = "hami-core"
 	MPS      = "mps"
@@ -86,11 +87,12 @@ type Device struct {
 	Cores uint32 // percent
 }
 
-// Assignment contains the GPUs of each container that asks, in the order of the pod's spec.
+// Assignment contains the GPUs of each container that requests GPUs, in the order of the pod's
+// spec.
 type Assignment [][]Device
 
-// String returns the assignment in the form of annotations: a colon after each device, semicolons
-// between containers.
+// String returns the assignment in the form of the annotations: a colon follows each device, and
+// semicolons separate containers.
 func (a Assignment) String() string {
 	containers := make([]string, len(a))
 	for i, devices := range a {
@@ -103,8 +105,7 @@ func (a Assignment) String() string {
 	return strings.Join(containers, ";")
 }
 
-// Parse parses an annotation. Unlike the scheduler, it accepts only text that String would write in
-// the same way.
+// Parse parses an annotation. Unlike the scheduler, Parse rejects malformed entries.
 func Parse(text string) (Assignment, error) {
 	var a Assignment
 	for container := range strings.SplitSeq(text, ";") {
@@ -148,8 +149,8 @@ func parseDevice(text string) (Device, error) {
 }
 
 // Registered returns the value of Register: UUID, slots, MiB, type, health and mode of each GPU,
-// each followed by a colon. The scheduler ignores the health, so an unhealthy GPU has no slots
-// either.
+// with a colon after each GPU. The scheduler ignores the health, so Registered lists an unhealthy
+// GPU with 0 slots.
 func Registered(gpus []gpu.GPU, cfg config.Config) string {
 	var b strings.Builder
 	for _, g := range gpus {
@@ -178,6 +179,6 @@ func Reported(now time.Time) string { return reported + now.UTC().Format(time.Da
 
 const reported = "Reported "
 
-// Asks reports whether a Handshake needs an answer: the scheduler asks, has dropped the node, or
-// has not seen the node yet.
+// Asks reports whether a Handshake needs an answer. The scheduler expects an answer if it asks, has
+// dropped the node, or has not seen the node yet.
 func Asks(handshake string) bool { return !strings.HasPrefix(handshake, reported) }

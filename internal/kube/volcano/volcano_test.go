@@ -15,7 +15,8 @@ import (
 
 const mib = 1 << 20
 
-// v100s returns two GPUs as Volcano's own documentation lists them.
+// v100s returns a GPU as in the documentation of Volcano, and an unhealthy GPU with separators in
+// its name.
 func v100s() []gpu.GPU {
 	return []gpu.GPU{
 		{UUID: "GPU-0fc3eda5-e98b-a25b-5b0d-cf5c855d1448", Index: 0, Name: "Tesla V100-PCIE-32GB", MemoryBytes: 32768 * mib, Healthy: true},
@@ -52,7 +53,7 @@ func TestAssignmentIsWrittenAsItWasRead(t *testing.T) {
 		"GPU-1,NVIDIA,3000,50:GPU-2,NVIDIA,3000,50:": {{{"GPU-1", "NVIDIA", 3000, 50}, {"GPU-2", "NVIDIA", 3000, 50}}},
 		"GPU-1,NVIDIA,1,2:;GPU-2,NVIDIA,3,4:":        {{{"GPU-1", "NVIDIA", 1, 2}}, {{"GPU-2", "NVIDIA", 3, 4}}},
 		"GPU-1,NVIDIA,4294967295,4294967295:":        {{{"GPU-1", "NVIDIA", 1<<32 - 1, 1<<32 - 1}}},
-		// The container has vgpu-number 0.
+		// The first container has vgpu-number 0.
 		";GPU-2,NVIDIA,3,4:": {nil, {{"GPU-2", "NVIDIA", 3, 4}}},
 		"GPU-1,NVIDIA,1,2:;": {{{"GPU-1", "NVIDIA", 1, 2}}, nil},
 	} {
