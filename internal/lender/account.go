@@ -11,35 +11,35 @@ import (
 )
 
 const (
-	// linger is how long a container counts as busy after its last launch. For so long a container
-	// may pause between two launches and keep its guarantee.
+	// linger is the time for which a container counts as busy after its last launch. A container
+	// may pause for linger between two launches and keep its guarantee.
 	linger = 6 * time.Millisecond
-	// slackMost bounds the slack of a long launch, which is half of its estimated time. Other
-	// containers' running work and time slices delay a launch.
+	// slackMost bounds the slack of a long launch, which is half of the launch's estimated time.
+	// Running work and time slices of other containers delay a launch.
 	slackMost = 20 * time.Millisecond
 	// hungryBelow is the balance below which a container could use more than its guarantee. Savings
 	// of the guarantee exceed hungryBelow, and savings of lent time do not.
 	hungryBelow = 3 * time.Millisecond
-	// hungryFor is how long after the last read of its allowance a container counts as waiting. A
-	// waiting container reads the allowance every 20 ms.
+	// hungryFor is the time for which a container counts as waiting after the last read of its
+	// allowance. A waiting container reads its allowance every 20 ms.
 	hungryFor = 25 * time.Millisecond
 	// most bounds the values that a container claims.
 	most = 10 * time.Second
 )
 
-// account is the lender's state of one container on one GPU. The account derives from the pages
-// that the container's processes write, and their claims may be false. A false claim of work keeps
-// the container's own time from being lent, and borrows no more than real work. A container that
-// hides work only lends its own time.
+// account is the lender's state of one container on one GPU. The state derives from pages that the
+// container's processes write, so the claims on the pages may be false. If a container falsely
+// claims work, the lender does not lend the container's own time. A false claim borrows no more
+// time than real work. A container that hides work only lends its own time.
 type account struct {
 	guarantee uint32 // parts per million
 	maximum   uint32 // largest part with others' idle time, at least guarantee
 	metered   bool   // the container has a limit on time
 
-	known   bool // last was read
+	known   bool // last contains a claim
 	last    limits.Allowance
 	backlog time.Duration // work that cannot have run yet
-	slack   time.Duration // how much longer than estimated the last work may take
+	slack   time.Duration // by how much the last work may exceed its estimated time
 	worked  time.Duration // time of the last work
 	looked  time.Duration // time of the last fill of the allowance
 	busy    bool          // the container needs its guarantee
@@ -47,7 +47,7 @@ type account struct {
 	lease   uint32        // part until the next check; 0: the guarantee
 	beside  bool          // another container has a lease until the next check
 
-	room      time.Duration // how much charge is accepted
+	room      time.Duration // the charge that count still accepts
 	untold    time.Duration // charge beyond room
 	charged   time.Duration // charge to report to the others
 	others    time.Duration // the others' charge to report to the container
@@ -61,7 +61,7 @@ func (a *account) shares() bool { return a.maximum > a.guarantee }
 // rate returns the part of the GPU's time that the container may use.
 func (a *account) rate() uint32 { return max(a.guarantee, a.lease) }
 
-// look records the container's claim at a time, `passed` after the last check.
+// look records the container's claim at the time now. passed is the time since the last check.
 func (a *account) look(claim limits.Allowance, now, passed time.Duration) {
 	spent := bounded(int64(claim.Spent - a.last.Spent))
 	filled := claim.Filled != a.last.Filled
@@ -87,10 +87,10 @@ func (a *account) look(claim limits.Allowance, now, passed time.Duration) {
 	a.busy = now-a.worked <= linger+a.slack
 }
 
-// ran returns the part of the container's work that has certainly run meanwhile. While another
-// container has a lease, the estimate is uncertain: the hardware may grant the leased container as
-// much time as all others together. If the lender counted delayed work as done, it would continue
-// to lend and delay the work forever.
+// ran returns the part of the container's work that has certainly run since the last check. While
+// another container has a lease, the estimate is uncertain: the hardware may grant that container
+// as much time as all others together. If the lender counted delayed work as done, it would
+// continue to lend and delay the work forever.
 func (a *account) ran(passed time.Duration) time.Duration {
 	if a.beside {
 		return 0
@@ -117,10 +117,11 @@ func part(of time.Duration, ppm uint32) time.Duration {
 	return of * time.Duration(ppm) / limits.NoComputeLimit
 }
 
-// lend decides the part of each container of one GPU until the next check. A container whose
-// maximum is its guarantee keeps its time, used or not, and so does a busy container. The rest goes
-// to the hungry containers in proportion to their guarantees. A container at its maximum leaves its
-// share of the rest to the others. The leases and guarantees of a GPU never exceed the whole GPU.
+// lend decides the part of each container of one GPU until the next check. A busy container, and a
+// container whose maximum is its guarantee, keep their time, even unused time. The hungry
+// containers get the remaining time in proportion to their guarantees. If a container reaches its
+// maximum, the other hungry containers get its remainder. The leases and guarantees of a GPU never
+// exceed the whole GPU.
 func lend(accounts []*account) {
 	free, weights := int64(limits.NoComputeLimit), int64(0)
 	var hungry []*account
@@ -141,8 +142,8 @@ func lend(accounts []*account) {
 	if !lends {
 		return
 	}
-	// The container that reaches its maximum first comes first, so that its remainder goes to all
-	// others.
+	// lend serves the container that reaches its maximum first before all others, so that the
+	// others get its remainder.
 	slices.SortFunc(hungry, func(a, b *account) int {
 		return cmp.Compare(uint64(a.maximum)*uint64(b.guarantee), uint64(b.maximum)*uint64(a.guarantee))
 	})

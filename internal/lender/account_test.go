@@ -13,7 +13,7 @@ import (
 )
 
 // player simulates one container on a GPU. The player uses the allowed part of the time that it
-// wants, and claims that use.
+// wants, and claims the used time.
 type player struct {
 	account
 	wants uint32 // parts per million of the GPU's time
@@ -21,7 +21,8 @@ type player struct {
 	had   time.Duration
 }
 
-// play lets the players use the GPU for a while, and returns each player's part of the time.
+// play lets the players use the GPU for a duration, and returns each player's percentage of the
+// time.
 func play(players []*player, now *time.Duration, during time.Duration) []int {
 	before := make([]time.Duration, len(players))
 	for i, p := range players {
@@ -51,7 +52,7 @@ func (p *player) use(now time.Duration) {
 }
 
 func (p *player) launch(now, passed time.Duration) {
-	// As in the interposer's bucket, a player saves up at most 8 ms of its guarantee and 2 ms of
+	// Like the interposer's bucket, a player saves up at most 8 ms of its guarantee and 2 ms of
 	// lent time.
 	balance := time.Duration(p.claim.Balance)
 	balance = max(balance, min(balance+part(passed, p.guarantee), 8*time.Millisecond))
@@ -107,7 +108,7 @@ func TestLend(t *testing.T) {
 }
 
 // TestGuaranteeReturns checks that a container that becomes busy has its guarantee at the next
-// check. Soon after the container falls idle, its time is lent again.
+// check. Soon after the container becomes idle, the lender lends its time again.
 func TestGuaranteeReturns(t *testing.T) {
 	borrower, owner := sharer(30, 100), sharer(70, 0)
 	both := []*player{borrower, owner}
@@ -180,12 +181,12 @@ func FuzzLies(f *testing.F) {
 	})
 }
 
-// TestLongWorkIsNotTakenForDone checks that a container with delayed long kernels has its guarantee
-// back at once. A borrower of its time delays the kernels by an equal part of the hardware, and the
-// container has saved up enough never to wait.
+// TestLongWorkIsNotTakenForDone checks that a container with delayed long kernels gets its
+// guarantee back at once. A borrower of the container's time takes half of the hardware and so
+// delays the kernels. The container has saved up enough time never to wait.
 func TestLongWorkIsNotTakenForDone(t *testing.T) {
 	const kernel, wakes, tick = 20 * time.Millisecond, 3 * time.Millisecond, time.Millisecond
-	const underWay = 12 * time.Millisecond // how long the borrower uses a lease after its end
+	const underWay = 12 * time.Millisecond // the borrower's use of a lease after its end
 	owner, borrower := &account{guarantee: 700_000, maximum: limits.NoComputeLimit}, &account{guarantee: 300_000, maximum: limits.NoComputeLimit}
 	claim := limits.Allowance{Balance: int64(kernel)}
 	var had, left, free, lent time.Duration

@@ -9,12 +9,12 @@ import (
 )
 
 // mostAtOnce bounds the amount by which a container's charge at a check may exceed the elapsed
-// time. Work is charged before it runs.
+// time. The interposer charges work before the work runs.
 const mostAtOnce = time.Second
 
-// count adds the container's charge since the last check. Over time it accepts no more than the
-// elapsed time, whatever the container claims. A container that is not metered may have used the
-// GPU all the time.
+// count adds the container's charge since the last check. Over time, count accepts no more charge
+// than the elapsed time, whatever the container claims. A container that is not metered may have
+// used the GPU all the time.
 func (a *account) count(spent, passed time.Duration) {
 	if !a.metered {
 		a.charged += passed

@@ -18,7 +18,7 @@ const (
 	looksAt  = othersAt + 16*8
 )
 
-// others returns the report about the other containers of a GPU on a container's page. The results
+// others returns the report on a container's page about the other containers of a GPU. The results
 // are the charge of the others, the others' part of the GPU's time, and the time of the report.
 func (c container) others() (charged time.Duration, ppm uint64, at time.Duration) {
 	c.Helper()
@@ -30,7 +30,7 @@ func (c container) others() (charged time.Duration, ppm uint64, at time.Duration
 	return time.Duration(binary.LittleEndian.Uint64(page[othersAt:])), word & (1<<20 - 1), time.Duration(word >> 20 << 16)
 }
 
-// newCapped makes a container whose limit is a cap; 1,000,000 is no limit.
+// newCapped creates a container whose maximum is its guarantee; 1,000,000 is no limit.
 func newCapped(t *testing.T, ppm uint32) container {
 	t.Helper()
 	c := container{t, t.TempDir()}
@@ -60,7 +60,7 @@ func TestContainersAreToldWhatOthersWereCharged(t *testing.T) {
 		name       string
 		containers []container
 		spent      []time.Duration // by container, in a second
-		want       []time.Duration // the others' charge on its page
+		want       []time.Duration // the others' charge on each container's page
 		ppm        []uint64
 	}{
 		{

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lender lends idle GPU time between containers. The lender reads the use that containers
-// claim. The lender reports the charge of a GPU's other containers to each container. The
-// container's interposer attributes no more than that charge to the others. Containers with a
-// maximum above their guarantee lend and borrow: a hungry container gets a lease on unneeded time,
-// up to its maximum. A lease ends within milliseconds unless it is renewed, so that every container
-// returns to its guarantee soon after the lender has died.
+// claim, and reports to each container the charge of the other containers of its GPU. The
+// container's interposer attributes no more than the reported charge to other containers. A
+// container with a maximum above its guarantee lends and borrows: if the container is hungry, it
+// gets a lease on unneeded time, up to its maximum. A lease ends within milliseconds unless the
+// lender renews it. If the lender dies, every container soon returns to its guarantee.
 package lender
 
 import (
@@ -22,17 +22,18 @@ const (
 	// busyTick is the time between two checks while a lending container has work. A lent guarantee
 	// returns at the next check.
 	busyTick = 4 * time.Millisecond
-	// besideTick is the time between two checks while a container that lends nothing has work. The
-	// other containers of its GPU receive its charge at the next check.
+	// besideTick is the time between two checks while only containers that lend nothing have work.
+	// The other containers of a GPU get the charge of this work at the next check.
 	besideTick = 20 * time.Millisecond
 	// idleTick is the time between two checks while no container has work, and quietTick the time
-	// if none lends either. The first charges of a container that starts to work are delayed by at
-	// most this time.
+	// while, in addition, no container lends. The first charges of a container that starts to work
+	// reach other containers with a delay of at most this time.
 	idleTick  = 50 * time.Millisecond
 	quietTick = 200 * time.Millisecond
-	// term is how long a lease lasts if it is not renewed.
+	// term is the duration of a lease that the lender does not renew.
 	term = 15 * time.Millisecond
-	// refreshEvery is how often the lender searches for containers that no Poke announced.
+	// refreshEvery is the interval at which the lender searches for containers that no Poke
+	// announced.
 	refreshEvery = time.Second
 )
 
@@ -40,11 +41,11 @@ const (
 type Options struct {
 	// Dirs returns the directories of the containers that may be running.
 	Dirs func() []string
-	// Recent, if set, reports whether the directories have changed lately, so that Run checks them
-	// often. Prefer [Lender.Poke] where possible.
+	// Recent, if set, reports whether the directories have changed recently. Run then searches the
+	// directories often. Prefer [Lender.Poke] where possible.
 	Recent func() bool
-	// Given, if set, returns a container's allocation by its directory. The lender calls it if the
-	// container's pages are of another release and unreadable.
+	// Given, if set, returns a container's allocation by the container's directory. The lender
+	// calls Given if the container's pages are unreadable, like pages of another release.
 	Given func(dir string) []limits.Device
 	Log   *slog.Logger
 }
@@ -88,7 +89,7 @@ func (l *Lender) Run(ctx context.Context) {
 	}
 }
 
-// step checks once and returns how long to wait until the next check.
+// step checks once and returns the time until the next check.
 func (l *Lender) step(now time.Duration) time.Duration {
 	age := now - l.fresh
 	if l.fresh == 0 || age >= refreshEvery || age >= idleTick && l.Recent != nil && l.Recent() {
@@ -104,8 +105,8 @@ func (l *Lender) step(now time.Duration) time.Duration {
 	return l.look(now)
 }
 
-// look reads all claims, and writes all leases and charges of others. look returns how long to wait
-// until the next check.
+// look reads all claims, and writes all leases and charges of others. look returns the time until
+// the next check.
 func (l *Lender) look(now time.Duration) time.Duration {
 	passed := now - l.last
 	l.last = now
@@ -135,7 +136,7 @@ func (l *Lender) look(now time.Duration) time.Duration {
 	return wait
 }
 
-// nextLook returns how long to wait until the next check of a GPU's containers.
+// nextLook returns the time until the next check of a GPU's containers.
 func nextLook(accounts []*account) time.Duration {
 	wait := quietTick
 	for _, a := range accounts {
@@ -190,8 +191,8 @@ func (l *Lender) refresh(now time.Duration) {
 	}
 }
 
-// isWatched reports whether the lender watches the containers of a GPU. The result is true if a
-// container lends time, or if a container with a limit on time is not alone.
+// isWatched reports whether the lender watches the containers of a GPU. The lender watches a GPU if
+// a container lends time, or if a container with a limit on time shares the GPU.
 func isWatched(accounts []*account) bool {
 	return slices.ContainsFunc(accounts, func(a *account) bool { return a.shares() || a.metered && len(accounts) > 1 })
 }

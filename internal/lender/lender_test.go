@@ -22,7 +22,7 @@ const (
 	leaseAt           = 64 + 2*1048 + 16*8
 )
 
-// container is a container whose processes the test plays.
+// container is a container whose processes the test simulates.
 type container struct {
 	*testing.T
 	dir string
@@ -79,7 +79,7 @@ func newLender(t *testing.T, containers ...container) (*Lender, *bytes.Buffer) {
 	return l, &log
 }
 
-// work has containers use all of their time, and steps the lender meanwhile.
+// work simulates containers that use all of their time, and calls step after each busyTick.
 func work(l *Lender, now *time.Duration, steps int, busy ...container) (wait time.Duration) {
 	for range steps {
 		*now += busyTick

@@ -14,7 +14,7 @@ import (
 
 const ms = time.Millisecond
 
-// full returns the claim of a container that has saved up enough not to be hungry.
+// full returns the claim of a container that has saved up too much time to be hungry.
 func full(spent time.Duration) limits.Allowance {
 	return limits.Allowance{Spent: uint64(spent), Balance: int64(hungryBelow)}
 }
@@ -31,7 +31,8 @@ func TestAContainerIsIdleAtFirst(t *testing.T) {
 	}
 }
 
-// A container is busy for a while after its last launch, and longer after long work.
+// TestHowLongAContainerIsBusy checks that a container is busy for a while after its last launch,
+// and longer after long work.
 func TestHowLongAContainerIsBusy(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -48,7 +49,7 @@ func TestHowLongAContainerIsBusy(t *testing.T) {
 				a := account{guarantee: limits.NoComputeLimit, maximum: limits.NoComputeLimit}
 				now := time.Hour
 				a.look(full(0), now, 0)
-				a.look(full(test.spent), now, time.Minute) // it ran meanwhile
+				a.look(full(test.spent), now, time.Minute) // the work ran before this check
 				a.look(full(test.spent), now+after, after)
 				if a.busy != want {
 					t.Errorf("%v after it, busy is %t", after, a.busy)
@@ -88,7 +89,7 @@ func TestWhoIsHungry(t *testing.T) {
 	}
 }
 
-// A claim counts for at most ten seconds.
+// TestClaimsAreBounded checks that a claim counts for at most ten seconds.
 func TestClaimsAreBounded(t *testing.T) {
 	a := account{guarantee: limits.NoComputeLimit, maximum: limits.NoComputeLimit}
 	a.look(full(0), time.Hour, 0)
@@ -107,7 +108,8 @@ func TestClaimsAreBounded(t *testing.T) {
 	}
 }
 
-// If no time is idle, no container has a lease, and none counts as delayed by a lease.
+// TestNothingIsLentOfAGPUInUse checks that, without idle time, no container has a lease, and no
+// container counts as delayed by a lease.
 func TestNothingIsLentOfAGPUInUse(t *testing.T) {
 	hungry := &account{guarantee: 300_000, maximum: limits.NoComputeLimit, busy: true, hungry: true}
 	capped := &account{guarantee: 700_000, maximum: 700_000}
@@ -117,7 +119,7 @@ func TestNothingIsLentOfAGPUInUse(t *testing.T) {
 	}
 }
 
-// nobody returns a lender that has no containers, and the count of its searches.
+// nobody returns a lender without containers, and the number of its searches.
 func nobody(recent func() bool) (*Lender, *atomic.Int32) {
 	var looks atomic.Int32
 	return New(Options{Dirs: func() []string { looks.Add(1); return nil }, Recent: recent}), &looks
@@ -153,7 +155,7 @@ func TestContainersAreLookedForInTime(t *testing.T) {
 	}
 }
 
-// Poke has the lender search at once.
+// TestPoke checks that Poke makes the lender search at once.
 func TestPoke(t *testing.T) {
 	looked := make(chan time.Time)
 	l := New(Options{Dirs: func() []string { looked <- time.Now(); return nil }})
@@ -172,7 +174,7 @@ func TestPoke(t *testing.T) {
 	cancel()
 	for {
 		select {
-		case <-looked: // the search may have been about to start
+		case <-looked: // the next search may have begun before cancel
 			continue
 		case <-ended:
 		}
@@ -202,7 +204,8 @@ func TestTheEndOfALenderTakesLeasesBack(t *testing.T) {
 	}
 }
 
-// Beside a container with a lease, no work of another container has certainly run.
+// TestWorkBesideALeaseIsNotTakenForDone checks that ran counts no work of a container while another
+// container has a lease.
 func TestWorkBesideALeaseIsNotTakenForDone(t *testing.T) {
 	for beside, want := range map[bool]time.Duration{true: 40 * ms, false: 30 * ms} {
 		a := account{guarantee: 500_000, maximum: limits.NoComputeLimit}
@@ -216,7 +219,8 @@ func TestWorkBesideALeaseIsNotTakenForDone(t *testing.T) {
 	}
 }
 
-// Containers that need no checks do not stop the checks of other containers.
+// TestLoneContainersDisturbNobody checks that containers that need no checks do not stop the checks
+// of other containers.
 func TestLoneContainersDisturbNobody(t *testing.T) {
 	pair := []container{newCapped(t, 300_000), newCapped(t, 600_000)}
 	all := slices.Clone(pair)
@@ -242,7 +246,8 @@ func TestLoneContainersDisturbNobody(t *testing.T) {
 	}
 }
 
-// A claim of the future earns nothing, and the container loses nothing.
+// TestWhatAContainerHasEarned checks that a claim with a future time earns nothing, and that the
+// container loses nothing.
 func TestWhatAContainerHasEarned(t *testing.T) {
 	for ago, want := range map[time.Duration]time.Duration{
 		-time.Hour: 5, -1: 5, 0: 5, 1: 6, time.Second: time.Second + 5, 10 * time.Second: 10*time.Second + 5, time.Hour: 10*time.Second + 5,
@@ -254,7 +259,7 @@ func TestWhatAContainerHasEarned(t *testing.T) {
 	}
 }
 
-// All idle time is lent, and no more.
+// TestLeasesAndGuaranteesAddUpToTheGPU checks that lend lends all idle time, and no more.
 func TestLeasesAndGuaranteesAddUpToTheGPU(t *testing.T) {
 	for _, guarantees := range [][]uint32{{10_000, 10_000}, {1, 1}, {100_000, 300_000}, {200_000, 300_000, 500_000}, {1_000_000}} {
 		var accounts []*account
@@ -294,7 +299,8 @@ func TestHowSoonAGPUIsCheckedAgain(t *testing.T) {
 	}
 }
 
-// The containers are searched again as soon as limits have changed, and not at every check.
+// TestNewLimitsAreReadAtOnce checks that the lender searches the containers as soon as limits have
+// changed, and not at every check.
 func TestNewLimitsAreReadAtOnce(t *testing.T) {
 	c := newContainer(t, 300_000)
 	l, _ := newLender(t, c)

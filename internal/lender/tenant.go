@@ -15,12 +15,12 @@ import (
 
 // tenant is a container's pages with an account for each of its GPUs.
 type tenant struct {
-	pages      *limits.Lending // nil if the pages cannot be read
+	pages      *limits.Lending // nil if the pages are unreadable
 	generation uint64
 	uuids      []string
 	accounts   []*account
 	claims     []limits.Allowance
-	watched    bool // on some GPU
+	watched    bool // whether the lender watches one of the GPUs
 }
 
 func openTenant(dir string) (*tenant, error) {
@@ -55,8 +55,8 @@ func newTenant(devices []limits.Device) *tenant {
 	return t
 }
 
-// unreadable returns a container with unreadable pages, as of another release. The container may
-// use its whole allocation at any time, so the lender lends none of it.
+// unreadable returns a container with unreadable pages, like pages of another release. The
+// container may use its whole allocation at any time, so the lender lends no time of the container.
 func unreadable(devices []limits.Device) *tenant {
 	t := newTenant(devices)
 	for _, a := range t.accounts {
@@ -65,10 +65,10 @@ func unreadable(devices []limits.Device) *tenant {
 	return t
 }
 
-// changed reports whether the limits have changed since the pages were opened.
+// changed reports whether the limits have changed since the lender opened the pages.
 func (t *tenant) changed() bool { return t.pages != nil && t.pages.Generation() != t.generation }
 
-// stale reports whether the pages must be opened again.
+// stale reports whether the lender must open the pages again.
 func (t *tenant) stale() bool { return t.pages == nil || !t.pages.Current() || t.changed() }
 
 func (t *tenant) look(now, passed time.Duration) {
@@ -97,8 +97,8 @@ func (t *tenant) grant(now time.Duration) {
 	}
 }
 
-// open opens a container's pages. A container without a limits page has no limit. Any other failure
-// is logged once.
+// open opens a container's pages. A container without a limits page has no limit. open logs any
+// other failure once.
 func (l *Lender) open(dir string) {
 	t, err := openTenant(dir)
 	if err == nil {
@@ -117,7 +117,7 @@ func (l *Lender) open(dir string) {
 	}
 }
 
-// forget withdraws a container's leases.
+// forget closes a container's pages, which withdraws the container's leases.
 func (l *Lender) forget(dir string, t *tenant) {
 	delete(l.tenants, dir)
 	if t.pages == nil {

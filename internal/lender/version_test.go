@@ -16,8 +16,8 @@ import (
 // pageVersionAt is the offset of the layout's version on both pages.
 const pageVersionAt = 8
 
-// ofNextRelease rewrites a container's pages with another version and another size, as another
-// release would. This release cannot read such pages.
+// ofNextRelease rewrites a container's pages with a higher version and a larger size. This release
+// cannot read the rewritten pages.
 func (c container) ofNextRelease() {
 	c.Helper()
 	for _, name := range []string{limits.LimitsFile, limits.UsageFile} {
@@ -33,9 +33,9 @@ func (c container) ofNextRelease() {
 	}
 }
 
-// TestContainerOfAnotherReleaseKeepsItsPart covers a container with unreadable pages, as after a
-// rollback. The lender does not lend the container's part, and reports to the others that the
-// container may have used it.
+// TestContainerOfAnotherReleaseKeepsItsPart checks a container with unreadable pages, which exist
+// after a rollback. The lender does not lend the container's part, and reports to the other
+// containers that the container may have used the part.
 func TestContainerOfAnotherReleaseKeepsItsPart(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -74,7 +74,7 @@ func TestContainerOfAnotherReleaseKeepsItsPart(t *testing.T) {
 			if n := strings.Count(log.String(), other.dir); n != 1 {
 				t.Errorf("the log names its pages %d times, want once:\n%s", n, log)
 			}
-			// The container starts again, with pages of this release.
+			// The container restarts with pages of this release.
 			if err := limits.Create(other.dir, []limits.Device{{UUID: gpu, MemoryBytes: 1, ComputePPM: 600_000, MaximumPPM: 1_000_000}}); err != nil {
 				t.Fatal(err)
 			}
