@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loop contains the common parts of loops that run until a context ends: sleep, early
-// wake-up, and logging a lasting failure once.
+// Package loop contains the common parts of loops that run until a context ends: to sleep, to wake
+// up early, and to log a lasting failure once.
 package loop
 
 import (
@@ -21,7 +21,8 @@ func Sleep(ctx context.Context, duration time.Duration) bool {
 	}
 }
 
-// Wakeup is a channel that wakes the loop that receives from it. Pending signals count as one.
+// Wakeup is a channel that wakes the loop that receives from the channel. Several pending signals
+// count as one signal.
 type Wakeup chan struct{}
 
 // NewWakeup returns a Wakeup without a pending signal.
