@@ -25,11 +25,11 @@ import (
 // record identifies a running daemon, so that the next agent can find it.
 type record struct {
 	PID int `json:"pid"`
-	// Started, in clock ticks since boot, distinguishes the process from a later process with its
-	// pid.
+	// Started, in clock ticks since boot, distinguishes the process from a later process with the
+	// same pid.
 	Started uint64   `json:"started"`
 	GPUs    []string `json:"gpus"`
-	// Modes are the previous compute modes, by GPU.
+	// Modes are the compute modes before the daemon's start, by GPU.
 	Modes map[string]int `json:"modes,omitempty"`
 }
 
@@ -37,7 +37,7 @@ type record struct {
 type daemon struct {
 	record
 	pidfd int
-	// renewed reports whether the daemon was asked to quit.
+	// renewed reports whether renew has asked the daemon to quit.
 	renewed bool
 }
 
@@ -73,7 +73,7 @@ func (s *Supervisor) writeRecord(r record) error {
 	return nil
 }
 
-// open returns the process of a record, nil if the process has ended.
+// open returns the daemon of a record, or nil if the daemon's process has ended.
 func (s *Supervisor) open(r record) *daemon {
 	if r.PID == 0 {
 		return nil
@@ -90,7 +90,7 @@ func (s *Supervisor) open(r record) *daemon {
 	return &daemon{record: r, pidfd: pidfd}
 }
 
-// find returns the daemon that was started before, nil if it has ended.
+// find returns the daemon of the record, or nil if the daemon has ended.
 func (s *Supervisor) find(ctx context.Context) (*daemon, error) {
 	r, err := s.readRecord()
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Supervisor) find(ctx context.Context) (*daemon, error) {
 	return d, nil
 }
 
-// start starts a daemon and waits until it answers.
+// start starts a daemon and waits until the daemon answers.
 func (s *Supervisor) start(ctx context.Context, gpus []string) (*daemon, error) {
 	before, err := s.readRecord()
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *Supervisor) awaitAnswer(ctx context.Context, d *daemon) error {
 	}
 }
 
-// env returns the environment of the control program and the daemon, with their directories.
+// env returns the environment of the control program and the daemon, with the daemon's directories.
 func (s *Supervisor) env(more ...string) []string {
 	return append([]string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -208,12 +208,12 @@ func pids(answer string) []int {
 	return all
 }
 
-// exclusiveProcess is NVML's number of the mode that reserves a GPU for one process: here, the
-// server.
+// exclusiveProcess is NVML's number of the mode that reserves a GPU for one process. With MPS, this
+// process is the server.
 const exclusiveProcess = 3
 
 // setModes sets the compute modes if the configuration requests exclusive mode, and records the
-// previous modes. Otherwise the function restores the recorded modes.
+// previous modes. Without exclusive mode, setModes restores the recorded modes.
 func (s *Supervisor) setModes(d *daemon) error {
 	if s.Config.MPS.ComputeMode != config.ModeExclusiveProcess {
 		s.restoreModes()

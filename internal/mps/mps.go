@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mps keeps the control daemon of NVIDIA's Multi-Process Service running on the node, and
-// reports which GPUs it serves. The daemon outlives the agent, because its end would end all its
-// clients. The next agent finds the running daemon.
+// reports the GPUs that the daemon serves. The daemon outlives the agent, because the end of the
+// daemon would end all clients. The next agent finds the running daemon.
 package mps
 
 import (
@@ -25,26 +25,27 @@ import (
 )
 
 const (
-	// answerTime bounds a command, and startTime the daemon's start.
+	// answerTime bounds the time for a command, and startTime the time for the daemon's start.
 	answerTime = 5 * time.Second
 	startTime  = 15 * time.Second
-	// lookEvery is the interval at which a running daemon is checked.
+	// lookEvery is the interval at which the supervisor checks a running daemon.
 	lookEvery = 5 * time.Second
-	// unanswered is how many commands in a row may fail before the daemon counts as hung.
+	// unanswered is the number of successive failed commands after which the daemon counts as hung.
 	unanswered = 3
-	// firstPause and longestPause bound the pause before a restart of a daemon that ended soon.
+	// firstPause and longestPause bound the pause before the restart of a daemon that has ended
+	// soon.
 	firstPause, longestPause = time.Second, time.Minute
 	// wellAfter is the running time from which the end of a daemon does not count as a failed
 	// start.
 	wellAfter = time.Minute
 )
 
-// Dirs are directories of the host. The agent has the directories under the same paths.
+// Dirs are directories of the host. The agent's container has each directory at the host's path.
 type Dirs struct {
 	// State contains the record of the running daemon.
 	State string
-	// Pipes is the daemon's directory, Clients the part of it that containers see, and SHM the
-	// /dev/shm that daemon and clients share.
+	// Pipes is the daemon's directory, and Clients the part of Pipes that containers see. SHM is
+	// the /dev/shm that daemon and clients share.
 	Pipes, Clients, SHM string
 	Logs                string
 }
@@ -64,7 +65,7 @@ func DirsOf(dirs config.Paths) Dirs {
 type Host interface {
 	// Start starts the daemon without a parent and returns its pid.
 	Start(ctx context.Context, env []string) (pid int, err error)
-	// Control has the daemon carry out a command and returns the daemon's answer.
+	// Control sends a command to the daemon and returns the daemon's answer.
 	Control(ctx context.Context, env []string, command string) (string, error)
 }
 
@@ -86,7 +87,7 @@ type Options struct {
 	Host   Host
 	// GPUs returns the UUIDs of the GPUs to serve, by index.
 	GPUs func() []string
-	// Modes, if set, are changed as the configuration requests.
+	// Modes, if set, sets compute modes as the configuration requests.
 	Modes  Modes
 	Proc   registry.Proc
 	Events Events
@@ -99,10 +100,11 @@ type Supervisor struct {
 	metrics metrics
 
 	mu sync.Mutex
-	// daemon is the running daemon, nil if no daemon answers. reason is then the cause.
+	// daemon is the running daemon, nil if no daemon answers. If daemon is nil, reason is the
+	// cause.
 	daemon *daemon
 	reason string
-	told   bool   // the absence of a daemon was reported
+	told   bool   // whether an Event reported the absence of a daemon
 	said   string // the last logged reason
 }
 
@@ -111,7 +113,8 @@ func New(opts Options) *Supervisor {
 	return &Supervisor{Options: opts, metrics: newMetrics(), reason: "it has not been started yet"}
 }
 
-// Ready returns an error with the reason if GPUs are currently not served. Ready never waits.
+// Ready returns an error with the cause if the daemon does not serve all these GPUs. Ready never
+// waits.
 func (s *Supervisor) Ready(uuids []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,8 +132,9 @@ func (s *Supervisor) Ready(uuids []string) error {
 	return nil
 }
 
-// Run keeps the daemon running until ctx ends, and then leaves it running. If the configuration
-// does not use MPS, Run ends an earlier agent's daemon once that daemon has no clients.
+// Run keeps the daemon running until ctx ends, and then does not end the daemon. If the
+// configuration does not use MPS, Run ends an earlier agent's daemon once the daemon has no
+// clients.
 func (s *Supervisor) Run(ctx context.Context) {
 	if s.Config.Method != config.ShareByMPS {
 		s.retire(ctx)
@@ -150,7 +154,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 	}
 }
 
-// keep finds or starts the daemon, and returns when the daemon has ended.
+// keep finds or starts the daemon, and returns when the daemon has ended or ctx ends.
 func (s *Supervisor) keep(ctx context.Context) error {
 	d, err := s.find(ctx)
 	if err != nil {
@@ -179,7 +183,7 @@ func (s *Supervisor) keep(ctx context.Context) error {
 // errNoGPU means that no GPU is currently shared through MPS. A GPU may appear at any time.
 var errNoGPU = errors.New("the driver shows no GPU that is to be shared so")
 
-// errRenewed reports that the daemon was ended, so that the next daemon serves other GPUs.
+// errRenewed means that the supervisor ended the daemon, so that the next daemon serves other GPUs.
 var errRenewed = errors.New("it is restarted for other GPUs")
 
 // leave drops a daemon that has ended, or that the next agent will find.
@@ -192,7 +196,7 @@ func (s *Supervisor) leave(d *daemon) {
 	d.close()
 }
 
-// watch checks the daemon at an interval, and returns when the daemon has ended.
+// watch checks the daemon at an interval, and returns when the daemon has ended or ctx ends.
 func (s *Supervisor) watch(ctx context.Context, d *daemon) error {
 	next, silent := time.Now().Add(lookEvery), 0
 	for ctx.Err() == nil {
@@ -213,14 +217,15 @@ func (s *Supervisor) watch(ctx context.Context, d *daemon) error {
 			s.metrics.clients.Set(float64(len(clients)))
 			s.renew(ctx, d, len(clients))
 		} else if silent++; silent == unanswered && ctx.Err() == nil {
-			// A daemon that does not answer may still serve its clients, so it is not killed.
+			// The supervisor does not kill a daemon that does not answer: the daemon may still
+			// serve its clients.
 			s.down(fmt.Sprintf("process %d does not answer: %v", d.PID, err))
 		}
 	}
 	return nil
 }
 
-// renew ends a daemon that lacks wanted GPUs once it has no clients. The next daemon will serve the
+// renew ends a daemon that lacks wanted GPUs and has no clients. The next daemon will serve the
 // wanted GPUs.
 func (s *Supervisor) renew(ctx context.Context, d *daemon, clients int) {
 	want := s.GPUs()
@@ -235,7 +240,7 @@ func (s *Supervisor) renew(ctx context.Context, d *daemon, clients int) {
 	}
 }
 
-// retire ends a daemon that an earlier configuration started, and restores the GPUs' compute modes.
+// retire ends a daemon of an earlier configuration, and restores the GPUs' compute modes.
 func (s *Supervisor) retire(ctx context.Context) {
 	for ctx.Err() == nil {
 		d, err := s.find(ctx)
@@ -303,16 +308,17 @@ func (s *Supervisor) down(reason string) {
 	s.told, s.said = true, reason
 }
 
-// Cgroup is the name of the cgroup that the daemon and its servers run in.
+// Cgroup is the name of the cgroup of the daemon and its servers.
 const Cgroup = "nri-vgpu-mps"
 
-// Own reports whether a process is the daemon or one of its servers, by their cgroup. No pod can
-// enter that cgroup.
+// Own reports whether a process is the daemon or one of its servers, by the process's cgroup. No
+// pod can enter the cgroup of the daemon.
 func Own(p registry.Process) bool {
 	return p.PodUID == "" && strings.HasSuffix(p.Cgroup, "/"+Cgroup)
 }
 
-// waitFor waits until a process ends. waitFor returns at once if the process has ended.
+// waitFor waits until a process ends, at most for patience, and reports whether the process has
+// ended.
 func waitFor(pidfd int, patience time.Duration) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, int(patience.Milliseconds()))

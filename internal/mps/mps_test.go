@@ -64,7 +64,7 @@ func (s *said) String() string {
 	return strings.Join(s.reasons, " ")
 }
 
-// node is a machine with two simulated GPUs, some of them shared by MPS.
+// node is a machine with two simulated GPUs. MPS serves the GPUs that options.GPUs returns.
 type node struct {
 	machine *simtest.Machine
 	uuids   []string
@@ -74,7 +74,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	// The paths of sockets have to be short.
+	// The path of a socket must be short.
 	dir, err := os.MkdirTemp("/tmp", "mps")
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// supervise runs a supervisor, as an agent does, until stop is called.
+// supervise runs a supervisor, like an agent, until the test calls stop.
 func (n *node) supervise(t *testing.T) (s *Supervisor, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -137,8 +137,8 @@ func (n *node) pid(t *testing.T, s *Supervisor) int {
 	return r.PID
 }
 
-// client starts a program that holds memory of GPU 0, as in a container with the clients'
-// directory.
+// client starts a program that holds memory of GPU 0, like a program in a container that has the
+// clients' directory.
 func (n *node) client(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
 	run := n.machine.Command(t, simtest.Workload(t, "fill"), "--max", "1GiB", "--hold", "600")
@@ -242,7 +242,7 @@ func TestDaemonIsRestartedForMoreGPUsOnceItHasNoClients(t *testing.T) {
 
 func TestDaemonThatIsNoLongerWantedEndsWithItsLastClient(t *testing.T) {
 	n := newNode(t)
-	if os.Geteuid() == 0 { // only root can set a compute mode
+	if os.Geteuid() == 0 { // only root may set a compute mode
 		n.options.Config.MPS.ComputeMode = config.ModeExclusiveProcess
 	}
 	n.options.Modes = nvml.Modes{Options: nvml.Options{Library: filepath.Join(n.machine.LibraryDir, "libnvidia-ml.so.1")}}

@@ -23,17 +23,17 @@ import (
 )
 
 // Node runs the control program on the node, in the mount namespace of the node's first process.
-// The daemon thus depends neither on the agent's image nor on the agent's life. The daemon runs in
-// its own cgroup, so that it survives the end of the agent's container. Node needs a privileged
-// container with the node's /proc. A daemon that must outlive the container has to be started from
-// the host's pid namespace.
+// The daemon thus does not depend on the agent's image or on the agent's process. The daemon has a
+// separate cgroup, so that it survives the end of the agent's container. Node needs a privileged
+// container with the node's /proc. To outlive the container, the daemon must start in the host's
+// pid namespace.
 type Node struct {
 	Config config.MPS
 	Dirs   Dirs
 }
 
-// Start implements Host. The daemon gets a mount namespace like the node's, whose /dev/shm is the
-// /dev/shm of its clients' containers.
+// Start implements Host. The daemon gets a mount namespace like the node's, but with the /dev/shm
+// of its clients' containers.
 func (n Node) Start(_ context.Context, env []string) (pid int, err error) {
 	err = onNode(func() error {
 		if err := n.mountSHM(); err != nil {
@@ -73,7 +73,7 @@ func control(ctx context.Context, program string, env []string, command string) 
 	run.Dir = "/"
 	run.Stdin = strings.NewReader(command + "\n")
 	run.Stdout, run.Stderr = &out, &errs
-	// A child of a killed program may keep its output open.
+	// A child of a killed program may keep the program's output open.
 	run.WaitDelay = time.Second
 	if err := run.Run(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(errs.String()+out.String()))
@@ -81,12 +81,12 @@ func control(ctx context.Context, program string, env []string, command string) 
 	return out.String(), nil
 }
 
-// onNode calls a function on a new thread in the node's namespaces. The thread ends with the
-// function.
+// onNode calls a function on a new thread in the node's namespaces. The thread ends when the
+// function returns.
 func onNode(call func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		result <- func() error {
 			if err := enterNode(); err != nil {
 				return err
@@ -99,7 +99,7 @@ func onNode(call func() error) error {
 
 // enterNode moves the calling thread into the namespaces of the node's first process.
 func enterNode() error {
-	// Threads that share their root and working directory cannot change namespace.
+	// A thread that shares its root and working directory cannot change its mount namespace.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("leave the agent's root: %w", err)
 	}
@@ -190,19 +190,19 @@ func (n Node) start(env []string, cgroups []*os.File) (pid int, err error) {
 	if err := run.Start(); err != nil {
 		return 0, fmt.Errorf("%w (sharing.mps.root, sharing.mps.control_program)", err)
 	}
-	// Clients cannot reach the daemon yet, so it has no children.
+	// The daemon has no children yet, because clients cannot reach it yet.
 	for _, procs := range cgroups {
 		if _, err := procs.WriteString(strconv.Itoa(run.Process.Pid)); err != nil {
 			return 0, errors.Join(fmt.Errorf("put it in a cgroup of its own: %w", err), run.Process.Kill(), run.Wait())
 		}
 	}
-	// watch detects its end. While the daemon is the agent's child, the agent has to reap it.
+	// Supervisor.watch detects the daemon's end, but only the agent can reap its child.
 	go func() { _ = run.Wait() }()
 	return run.Process.Pid, nil
 }
 
-// openCgroups creates the daemon's cgroup, in each hierarchy of version 1, and opens its list of
-// processes.
+// openCgroups creates the daemon's cgroup, and opens the cgroup's list of processes. With cgroups
+// of version 1, openCgroups does both in each hierarchy.
 func openCgroups(root string) ([]*os.File, error) {
 	parents := []string{root}
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); errors.Is(err, fs.ErrNotExist) {
@@ -223,7 +223,7 @@ func openCgroups(root string) ([]*os.File, error) {
 }
 
 // hierarchies returns the directories of the hierarchies of version 1. hierarchies omits links,
-// which are second names.
+// which are second names of hierarchies.
 func hierarchies(root string) ([]string, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -244,7 +244,7 @@ func openCgroup(parent string) (*os.File, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	// In version 1, a new cgroup needs its processors and memory nodes set.
+	// In version 1, a new cgroup must get processors and memory nodes before it can have processes.
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		own, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || strings.TrimSpace(string(own)) != "" {

@@ -32,8 +32,8 @@ func tree(t *testing.T, files map[string]string) string {
 	return root
 }
 
-// opened returns the cgroups whose list of processes was opened. The kernel creates a cgroup's
-// files; here the files exist before.
+// opened returns the cgroups whose list of processes openCgroups has opened. The kernel creates a
+// cgroup's files; in this test the files exist before.
 func opened(t *testing.T, root string) []string {
 	t.Helper()
 	files, err := openCgroups(root)
@@ -52,7 +52,8 @@ func opened(t *testing.T, root string) []string {
 	return names
 }
 
-// A control program that hangs may leave a child that keeps its output open.
+// TestControlEndsWithItsContext checks that control returns even if a hung control program has left
+// a child that keeps the program's output open.
 func TestControlEndsWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	program, child := filepath.Join(dir, "control"), filepath.Join(dir, "child")

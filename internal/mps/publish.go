@@ -11,13 +11,13 @@ import (
 	"slices"
 )
 
-// keptBack are files of the daemon that no client needs. Root, including the root user of a
-// container, could end the daemon through the privileged socket.
+// keptBack are files of the daemon that no client needs. Through the privileged socket, root could
+// end the daemon, even the root user of a container.
 var keptBack = []string{"control_privileged", "control_lock"}
 
 // publish makes the clients' directory a copy of the daemon's directory by hard links, without
-// keptBack. The clients' directory itself stays, so that containers that have it mounted find the
-// next daemon, too.
+// keptBack. publish does not replace the clients' directory itself, so that containers that have
+// mounted the directory find the next daemon, too.
 func publish(dirs Dirs) error {
 	entries, err := os.ReadDir(dirs.Pipes)
 	if err != nil {

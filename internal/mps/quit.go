@@ -12,8 +12,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// Quit ends the node's control daemon, which must have no clients. Quit leaves the compute modes as
-// they are.
+// Quit ends the node's control daemon, which must have no clients. Quit does not change the compute
+// modes.
 func Quit(ctx context.Context, cfg config.Config) error {
 	dirs := DirsOf(cfg.Paths)
 	s := &Supervisor{Options: Options{Config: cfg.Sharing, Dirs: dirs, Host: Node{Config: cfg.Sharing.MPS, Dirs: dirs}}}
