@@ -13,32 +13,32 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// maxSize bounds the size of a report that Read accepts, in bytes. A report of 16 GPUs
-// has about 6 KiB.
+// maxSize bounds the size of a report that Read accepts, in bytes. A report of 16 GPUs has about 6
+// KiB.
 const maxSize = 1 << 20
 
 // Errors of Read wrap one of these errors, or fs.ErrNotExist if the file is missing.
 var (
-	// ErrForeign reports that the file is JSON but not a report.
+	// ErrForeign means that the file is JSON but not a report.
 	ErrForeign = errors.New("not a node report")
-	// ErrVersion reports a file in the format of another version of nri-vgpu. Read
-	// returns the parts that every format has: the version and the heartbeat.
+	// ErrVersion means that the file has the format of another version of nri-vgpu. Read returns
+	// the fields that every format has: the version and the heartbeat.
 	ErrVersion = errors.New("node report has another format version")
-	// ErrCorrupt reports a file that is truncated, too long or not JSON.
+	// ErrCorrupt means that the file is truncated, too long or not JSON.
 	ErrCorrupt = errors.New("node report is corrupt")
 )
 
-// Write atomically replaces the report at path: a reader sees the old report or the
-// new report, never a part. Write sets the version. The file is world-readable,
-// because the patcher runs as another user.
+// Write atomically replaces the report at path: a reader sees the old report or the new report, and
+// never a part of a report. Write sets the version. The file is world-readable, because the patcher
+// runs as another user.
 func Write(path string, report Report) error {
 	report.Version = FormatVersion
 	data, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode node report: %w", err)
 	}
-	// The report is rewritten every few seconds. The report need not survive a crash
-	// of the machine, but must never be visible half-written.
+	// The agent rewrites the report every few seconds. The report need not survive a crash of the
+	// machine, but a reader must never see a half-written report.
 	err = renameio.WriteFile(path, append(data, '\n'), 0o644, renameio.IgnoreUmask())
 	if err != nil {
 		return fmt.Errorf("write node report: %w", err)
@@ -72,8 +72,8 @@ func parse(data []byte) (Report, error) {
 	if err != nil {
 		return head, err
 	}
-	// Unknown fields are ignored. A newer agent may add fields within a format
-	// version, and an older patcher must not withdraw the node because of them.
+	// Unmarshal ignores unknown fields. A newer agent may add fields within a format version, and
+	// an older patcher must not withdraw the node because of these fields.
 	var report Report
 	if err := json.Unmarshal(data, &report); err != nil {
 		return Report{}, fmt.Errorf("%w: %w", ErrForeign, err)
@@ -81,8 +81,8 @@ func parse(data []byte) (Report, error) {
 	return report, nil
 }
 
-// readHead reads the fields that every version of the format has, before the rest is
-// trusted.
+// readHead checks the fields that every version of the format has. For a report of another version,
+// readHead returns these fields with an error.
 func readHead(data []byte) (Report, error) {
 	var head struct {
 		Version   *int       `json:"version"`

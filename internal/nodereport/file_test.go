@@ -84,8 +84,8 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// An older patcher can read the report of a newer agent with the same format
-// version.
+// TestReadIgnoresNewFields checks that an older patcher can read the report of a newer agent with
+// the same format version.
 func TestReadIgnoresNewFields(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
 	if err := Write(path, sample()); err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodereport reads and writes node.json: the agent's report about its
-// node, which the patcher advertises.
+// Package nodereport reads and writes node.json, the agent's report about its node. The patcher
+// advertises the report's contents.
 package nodereport
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// FormatVersion is the version of the file's format that this code writes, and
-// the only version that it reads. A new field does not change the version,
-// because readers ignore unknown fields.
+// FormatVersion is the version of the file's format that this code writes, and the only version
+// that this code reads. A new field does not change the version, because readers ignore unknown
+// fields.
 const FormatVersion = 1
 
 // FileName is the report's name in the run directory.
@@ -23,43 +23,38 @@ type Report struct {
 	Version int `json:"version"`
 	// Heartbeat is the time of the report.
 	Heartbeat time.Time `json:"heartbeat"`
-	// PluginRegistered reports whether the NRI plugin is registered with the
-	// runtime.
+	// PluginRegistered reports whether the NRI plugin is registered with the runtime.
 	PluginRegistered bool `json:"pluginRegistered"`
-	// Unadjusted is the number of containers that run without their limits,
-	// because they were created without the plugin.
+	// Unadjusted is the number of containers that run without their limits, because they were
+	// created without the plugin.
 	Unadjusted   int       `json:"unadjusted,omitempty"`
 	AgentVersion string    `json:"agentVersion"`
 	GPUs         []gpu.GPU `json:"gpus"`
-	// Sums are omitted until the agent knows the node's pods.
+	// Sums is nil until the agent knows the node's pods.
 	Sums *Sums `json:"sums,omitempty"`
 	// Volcano is the state of the answers to Volcano's scheduler.
 	Volcano Volcano `json:"volcano,omitzero"`
 }
 
-// Sums are the node's amounts of the dialects' resources, in their units, by
-// resource name.
+// Sums are the node's amounts of the dialects' resources, by resource name, in each resource's
+// unit.
 type Sums struct {
-	// Used are the requests of the pods that are bound to this node and have
-	// not ended, as the scheduler and the kubelet count them. The patcher never
-	// lowers capacity below these requests.
+	// Used are the requests of this node's pods that have not ended, as the scheduler and the
+	// kubelet count requests. The patcher never lowers capacity below Used.
 	Used map[string]int64 `json:"used,omitempty"`
-	// Free is the unallocated capacity of the GPUs, in the units of each
-	// resource.
+	// Free is the unallocated capacity of the GPUs, in the units of each resource.
 	Free map[string]int64 `json:"free,omitempty"`
 }
 
-// Volcano is the state of the answers to Volcano's scheduler about the pods to
-// which it assigned GPUs. The scheduler's lock on the Node can be removed once all assignments are
-// answered.
+// Volcano is the state of the node's answers to Volcano's scheduler about assigned pods. Once the
+// node has answered all assignments, the scheduler's lock on the Node can be removed.
 type Volcano struct {
-	// AnsweredAt is the time of the latest answered assignment, by the
-	// scheduler's clock, in seconds.
+	// AnsweredAt is the time of the latest answered assignment, by the scheduler's clock, in
+	// seconds.
 	AnsweredAt int64 `json:"answeredAt,omitempty"`
 	// Pending is the number of assignments without an answer.
 	Pending int `json:"pending,omitempty"`
-	// Missed is the number of pods that the scheduler bound to this node
-	// without choosing GPUs. The GPUs may have to be announced to the scheduler
-	// again.
+	// Missed is the number of pods that the scheduler bound to this node without choosing GPUs. The
+	// node may have to announce its GPUs to the scheduler again.
 	Missed int `json:"missed,omitempty"`
 }
