@@ -13,8 +13,8 @@ func CDIDevices(container *api.Container) []string {
 	return names
 }
 
-// DevicePaths returns the paths of a container's device nodes. DevicePaths omits block devices: a
-// pod chooses the paths of its block volumes.
+// DevicePaths returns the paths of a container's device nodes. DevicePaths omits block devices,
+// because a pod chooses the paths of its block volumes.
 func DevicePaths(container *api.Container) []string {
 	var paths []string
 	for _, d := range container.GetLinux().GetDevices() {

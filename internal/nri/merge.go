@@ -9,9 +9,9 @@ import (
 	"github.com/containerd/nri/pkg/api"
 )
 
-// Merge returns the container that the runtime creates with an adjustment. Merge covers the fields
-// that affect GPUs: environment, mounts, annotations and devices. The second value of a repeated
-// variable wins, as in runtimes.
+// Merge returns the container that the runtime creates from a container and an adjustment. Merge
+// covers the fields that affect GPUs: environment, mounts, annotations and devices. The last value
+// of a repeated variable applies, as in runtimes.
 func Merge(container *api.Container, adjust *api.ContainerAdjustment) *api.Container {
 	merged := &api.Container{
 		Id:           container.GetId(),
@@ -38,7 +38,7 @@ func mergeEnv(env []string, changes []*api.KeyValue) []string {
 		changed[name] = change
 	}
 	merged := make([]string, 0, len(env)+len(changes))
-	at := make(map[string]int, len(env)) // the index of a variable in merged
+	at := make(map[string]int, len(env)) // the index of each variable in merged
 	set := func(name, entry string) {
 		if i, stands := at[name]; stands {
 			merged[i] = entry
@@ -54,7 +54,7 @@ func mergeEnv(env []string, changes []*api.KeyValue) []string {
 			set(name, entry)
 			continue
 		}
-		// Only the first occurrence is changed.
+		// An adjustment changes only the first occurrence of a variable.
 		delete(changed, name)
 		if _, removed := change.IsMarkedForRemoval(); !removed {
 			set(name, change.ToOCI())

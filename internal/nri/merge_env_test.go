@@ -10,7 +10,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 )
 
-// A tenant may set as many variables as its pod and its ConfigMaps hold.
+// TestMergeManyVariables checks that Merge is fast for many variables. A tenant may set as many
+// variables as a pod and its ConfigMaps hold.
 func TestMergeManyVariables(t *testing.T) {
 	container := &api.Container{}
 	for i := 0; container.SizeVT() < MostBytes; {

@@ -11,8 +11,8 @@ import (
 )
 
 // Synchronizing returns an option by which a plugin reduces the runtime's report of all pods and
-// containers, message by message. Otherwise the stub would keep all messages until the last has
-// arrived, and tenants control the size of messages.
+// containers, message by message. Without the option, the stub would keep all messages until the
+// last message has arrived, and tenants control the size of messages.
 func Synchronizing(reduce func(*api.SynchronizeRequest)) stub.Option {
 	intercept := func(ctx context.Context, unmarshal ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
 		return method(ctx, func(message any) error {
