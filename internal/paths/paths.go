@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Names of the files that are installed on the host, in a directory for each version.
+// These are the names of the files that are installed on the host, in a directory for each version.
 const (
 	CUDALibrary = "libcuda.so.1"
 	NVMLLibrary = "libnvidia-ml.so.1"
@@ -18,21 +18,21 @@ const (
 	Mgctl = "mgctl"
 	// Preload lists the libraries for ld.so. A container has the file as /etc/ld.so.preload.
 	Preload = "ld.so.preload"
-	// StandIns is a directory with a subdirectory for each value of $PLATFORM. The
-	// loaders of 32-bit programs find empty libraries there, and the loaders of 64-bit
-	// programs find the interposer's libraries.
+	// StandIns is a directory with a subdirectory for each value of $PLATFORM. For the loaders of
+	// 32-bit programs, the subdirectory contains empty libraries. For the loaders of 64-bit
+	// programs, the subdirectory contains the interposer's libraries.
 	StandIns = "preload"
 )
 
-// Helpers are files beside the libraries: programs that open the driver for the agent
-// and vgpuctl, and the programs of `vgpuctl verify`.
+// Helpers are files in the directory of the libraries: programs that open the driver for the agent
+// and vgpuctl, and the files of `vgpuctl verify`.
 var Helpers = []string{"vgpu-constructor.so", "vgpu-context", "vgpu-devices", "vgpu-nvml", "vgpu-workload"}
 
-// Assignment is the name of the file that describes a container's parts of GPUs. The
-// file is beside the container's pages.
+// Assignment is the name of the file that describes a container's parts of GPUs. The file is in the
+// directory of the container's pages.
 const Assignment = "assignment.json"
 
-// Paths in every container that has a part of a GPU.
+// These are paths in every container that has a part of a GPU.
 const (
 	ContainerRunDir  = "/run/nri-vgpu"
 	ContainerHomeDir = "/usr/local/nri-vgpu"
@@ -40,8 +40,8 @@ const (
 	ContainerLimits = ContainerRunDir + "/limits"
 	ContainerUsage  = ContainerRunDir + "/usage"
 	ContainerAgent  = ContainerRunDir + "/agent"
-	// ContainerMPS is the directory in which clients of the Multi-Process Service find
-	// its daemon. ContainerSHM contains the memory that they share with the server.
+	// ContainerMPS is the directory in which clients of the Multi-Process Service find the control
+	// daemon. ContainerSHM contains the memory that clients share with the server.
 	ContainerMPS     = ContainerRunDir + "/mps"
 	ContainerSHM     = "/dev/shm"
 	ContainerCUDA    = ContainerHomeDir + "/lib/" + CUDALibrary
@@ -49,25 +49,24 @@ const (
 	ContainerVgpuctl = ContainerHomeDir + "/bin/" + Vgpuctl
 	ContainerMgctl   = ContainerHomeDir + "/bin/" + Mgctl
 	ContainerPreload = "/etc/ld.so.preload"
-	// ContainerStandIns is StandIns as containers have it.
+	// ContainerStandIns is the path of StandIns in containers.
 	ContainerStandIns = ContainerHomeDir + "/" + StandIns
 
-	// ContainerAssignment is the only file of nri-vgpu in a container that has whole
-	// GPUs alone.
+	// ContainerAssignment is the only file of nri-vgpu in a container that has only whole GPUs.
 	ContainerAssignment = ContainerRunDir + "/" + Assignment
 )
 
-// ContainerPath is a directory in the search path of nearly every image. The tools are in this
-// directory unless a volume covers it.
+// ContainerPath is a directory in the search path of nearly every image. The tools are in
+// ContainerPath unless a volume covers the directory.
 const ContainerPath = "/usr/bin"
 
-// AdjustedAnnotation marks a container that the agent has handled without injecting a
-// GPU. AdjustedAnnotation is in the spec that the runtime keeps. Containers with a GPU
-// have files of nri-vgpu instead.
+// AdjustedAnnotation marks a container that the agent has handled without injecting a GPU. The
+// runtime keeps AdjustedAnnotation in the container's spec. A container with a GPU has files of
+// nri-vgpu instead of the mark.
 const AdjustedAnnotation = "nri-vgpu.io/adjusted"
 
-// The guard's index and name as a plugin, the name of the program that the runtime starts, and the
-// name of its stand-in.
+// These are the guard's index and name as a plugin, the name of the guard's program, and the name
+// of the guard's stand-in.
 const (
 	GuardIndex   = "99"
 	GuardName    = "nri-vgpu-guard"
@@ -75,11 +74,11 @@ const (
 	StandInName  = GuardName + "-2"
 )
 
-// Preloaded are the libraries that every program of a container preloads. The loader
-// expands $PLATFORM. For 64-bit programs the first two are the interposer's libraries
-// under other paths. For 32-bit programs the first two prevent errors of the loader
-// about the last two. If the loader finds no directory for $PLATFORM, it still loads
-// the last two.
+// Preloaded are the libraries that every program of a container preloads. The loader expands
+// $PLATFORM. For 64-bit programs, the first two libraries are the interposer's libraries under
+// other paths. For 32-bit programs, the first two libraries prevent errors of the loader about the
+// last two libraries. If the loader finds no directory for $PLATFORM, it still loads the last two
+// libraries.
 var Preloaded = []string{
 	ContainerStandIns + "/$PLATFORM/" + CUDALibrary,
 	ContainerStandIns + "/$PLATFORM/" + NVMLLibrary,
@@ -87,24 +86,24 @@ var Preloaded = []string{
 	ContainerNVML,
 }
 
-// PreloadContent returns the content of an ld.so.preload that loads the interposer's
-// libraries, followed by others.
+// PreloadContent returns the content of an ld.so.preload that loads the interposer's libraries and
+// then the others.
 func PreloadContent(others ...string) []byte {
 	return []byte(strings.Join(slices.Concat(Preloaded, others), "\n") + "\n")
 }
 
-// Staging is the prefix of the directories in which versions are prepared.
+// Staging is the prefix of the directories in which an installation prepares a version.
 const Staging = ".installing-"
 
 // Versioned returns the host's directory with a version's libraries.
 func Versioned(installDir, version string) string { return filepath.Join(installDir, version) }
 
-// Variants returns the host's directory of the variants of a version's libraries. The
-// directory has a subdirectory for each variant.
+// Variants returns the host's directory of the variants of a version's libraries. The directory has
+// a subdirectory for each variant.
 func Variants(libraryDir string) string { return filepath.Join(libraryDir, "drivers") }
 
-// DriverNames returns the host's file in which the agent lists the driver's exports
-// that this version does not know.
+// DriverNames returns the host's file in which the agent lists the driver's exports that this
+// version does not know.
 func DriverNames(runDir string) string { return filepath.Join(runDir, "driver.json") }
 
 // AskingPods returns the host's file that lists the node's pods that request GPUs.
@@ -119,28 +118,25 @@ func GuardStatus(runDir string) string { return filepath.Join(runDir, "guard.jso
 // GuardSettings returns the host's file with the guard's settings.
 func GuardSettings(program string) string { return program + ".json" }
 
-// Agent returns the host's directory that containers have as ContainerAgent. The
-// directory survives restarts of the agent. Each agent creates a new socket in the
-// directory.
+// Agent returns the host's directory that containers have as ContainerAgent. The directory survives
+// restarts of the agent. Each agent creates a new socket in the directory.
 func Agent(runDir string) string { return filepath.Join(runDir, "agent") }
 
-// AgentSocket returns the socket at which processes of containers register and send
-// queries.
+// AgentSocket returns the socket at which processes of containers register and send queries.
 func AgentSocket(runDir string) string { return filepath.Join(Agent(runDir), "agent.sock") }
 
 // AdminSocket returns the socket for queries of the node's root. Containers cannot access the
 // socket.
 func AdminSocket(runDir string) string { return filepath.Join(runDir, "admin.sock") }
 
-// MetricsSocket returns the socket at which the node's root reads metrics if others
-// need a token.
+// MetricsSocket returns the socket at which the node's root reads metrics without a token, if the
+// metrics port requires a token.
 func MetricsSocket(runDir string) string { return filepath.Join(runDir, "metrics.sock") }
 
 // MPS returns the host's directory of the Multi-Process Service.
 func MPS(runDir string) string { return filepath.Join(runDir, "mps") }
 
-// MPSRecord is the record of the daemon, in the directory of the Multi-Process
-// Service.
+// MPSRecord is the name of the record of the daemon, in the directory of the Multi-Process Service.
 const MPSRecord = "daemon.json"
 
 // MPSPipes returns the directory in which privileged clients find the daemon.
@@ -158,6 +154,6 @@ func MPSLogs(stateDir string) string { return filepath.Join(stateDir, "mps") }
 // Containers returns the host's directory of the containers' files.
 func Containers(runDir string) string { return filepath.Join(runDir, "containers") }
 
-// Usage returns the host's directory under which the file systems of the containers'
-// usage pages are mounted.
+// Usage returns the host's directory under which the file systems of the containers' usage pages
+// are mounted.
 func Usage(runDir string) string { return filepath.Join(runDir, "usage") }
