@@ -16,8 +16,8 @@ import (
 )
 
 // Admin is the socket at which the node's root may ask any question. No container reaches the
-// socket's directory, and only root may open the file. The server relies on these permissions and
-// checks no others.
+// socket's directory, and only root may open the socket's file. The server relies on these
+// permissions and checks no other permissions.
 type Admin struct {
 	Path    string
 	Answers Answers
@@ -77,7 +77,7 @@ func (a *Admin) answer(ctx context.Context, conn *net.UnixConn) {
 	reply(ctx, conn, a.Answers, Asker{Node: true}, question)
 }
 
-// listen creates a socket, in place of an earlier agent's socket.
+// listen creates a socket, and removes an earlier agent's socket at the same path.
 func listen(path string, mode os.FileMode) (*net.UnixListener, error) {
 	if err := clearPath(path); err != nil {
 		return nil, err

@@ -2,13 +2,13 @@
 
 package registry
 
-// maxArrivals bounds the arrivals that wait to be settled. Each arrival holds a descriptor.
+// maxArrivals bounds the arrivals that are not settled. Each arrival holds a descriptor.
 const maxArrivals = 256
 
-// arrival is a registration whose process has not been read from procfs. Reading doubles the cost
-// of a registration, on the processors that the process starts on. The function settle reads the
-// process when a caller asks, or at the next sweep. By then, many short-lived processes have ended
-// and need no reading.
+// arrival is a registration whose process the server has not read from procfs. A read doubles the
+// cost of a registration, on the processors on which the process starts. settle reads the process
+// when a caller asks, or at the next sweep. Many processes end before the read, which then is
+// unnecessary.
 type arrival struct {
 	proc   Proc
 	pid    int
@@ -16,7 +16,7 @@ type arrival struct {
 	claim  Claim
 }
 
-// arrive stores a registration and takes over its handle.
+// arrive stores a registration and takes ownership of its handle.
 func (r *Registry) arrive(a arrival) {
 	r.mu.Lock()
 	earlier, again := r.arrivals[a.pid]
@@ -31,7 +31,8 @@ func (r *Registry) arrive(a arrival) {
 	}
 }
 
-// repeated drops an arrival whose pid has arrived again, and returns the arrival's outcome.
+// repeated drops an arrival after a second arrival with the same pid, and returns the first
+// arrival's outcome.
 func (a arrival) repeated() Outcome {
 	defer a.handle.Close()
 	if a.handle.Ended() {
@@ -40,8 +41,8 @@ func (a arrival) repeated() Outcome {
 	return Known
 }
 
-// settle reads all arrivals from procfs and enters them. On return, each arrival from before the
-// call has an outcome.
+// settle reads the processes of all arrivals from procfs and lists them. When settle returns, each
+// arrival from before the call has an outcome.
 func (r *Registry) settle() {
 	r.settling.Lock()
 	defer r.settling.Unlock()
@@ -67,7 +68,8 @@ func (r *Registry) enter(a arrival) Outcome {
 	return r.add(process, handle, &a.claim)
 }
 
-// settled returns the listed process with this pid, after settling if it has arrived.
+// settled settles all arrivals if the pid is among them, and returns the listed process with the
+// pid.
 func (r *Registry) settled(pid int) (Process, bool) {
 	r.mu.Lock()
 	_, arrived := r.arrivals[pid]

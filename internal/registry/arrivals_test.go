@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// arrives has processes of a container register, without settling them.
+// arrives registers processes of a container, and does not settle them.
 func (h *house) arrives(n int, container string) []*exec.Cmd {
 	h.Helper()
 	children := make([]*exec.Cmd, 0, n)
@@ -61,7 +61,8 @@ func TestArrivalsAreLookedAtWhenSomebodyAsks(t *testing.T) {
 	}
 }
 
-// Unsettled arrivals hold descriptors, so their number is bounded.
+// TestArrivalsAreBounded checks that the number of unsettled arrivals is bounded, because arrivals
+// hold descriptors.
 func TestArrivalsAreBounded(t *testing.T) {
 	h := newHouse(t)
 	h.Registry.perContainer = 2 * maxArrivals
@@ -93,7 +94,8 @@ func TestArrivalsThatComeAgainOrEnd(t *testing.T) {
 	}
 }
 
-// A container's ended processes take no places from later processes.
+// TestArrivalsTakeThePlacesOfTheEnded checks that a container's ended processes take no places from
+// later processes.
 func TestArrivalsTakeThePlacesOfTheEnded(t *testing.T) {
 	h := newHouse(t)
 	h.Registry.perContainer = 2
@@ -122,8 +124,8 @@ func TestALaterClaimIsNotReplacedByAnEarlierOne(t *testing.T) {
 	}
 }
 
-// A process that asks after it registered is looked up once, and counts as much as a listed
-// process.
+// TestAskingSettlesArrivals checks that the server reads a process that registers and then asks
+// once, and then counts the process as a listed process.
 func TestAskingSettlesArrivals(t *testing.T) {
 	h := newHouse(t)
 	child := h.arrives(1, id)[0]

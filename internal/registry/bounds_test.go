@@ -36,8 +36,8 @@ func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "what the driver makes wait", documented.Time(heldPatience)+" for a process")
 }
 
-// A container has at most 256 listed processes. The agent lists at most 4,096 processes if its
-// limit of descriptors is at least four times that number.
+// TestTheRegistryIsBounded checks that a container has at most 256 listed processes. The agent
+// lists at most 4,096 processes, and at most a quarter of its limit of descriptors.
 func TestTheRegistryIsBounded(t *testing.T) {
 	for descriptors, want := range map[int]struct{ total, arrivals int }{
 		1 << 20: {4096, 256}, 4 * 4096: {4096, 256}, 4*4096 - 4: {4095, 256}, 1024: {256, 64},
@@ -57,8 +57,8 @@ func TestTheRegistryIsBounded(t *testing.T) {
 	}
 }
 
-// A flood of connections waits for the agent's pace. A process that is not listed counts four times
-// as much.
+// TestConnectionsArePaced checks that a flood of connections waits for the agent's pace. The
+// connection of an unlisted process counts as four connections.
 func TestConnectionsArePaced(t *testing.T) {
 	for name, listed := range map[string]bool{"listed": true, "not listed": false} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestConnectionsArePaced(t *testing.T) {
 			for range flood {
 				h.say(message(1, uint32(os.Getpid())))
 			}
-			// WaitN fails at once if ctx ends before enough tokens accrue.
+			// WaitN fails at once if ctx ends before enough tokens accumulate.
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			if err := h.acceptBatch(ctx, l, rate.NewLimiter(rate.Every(24*time.Hour), 8)); err == nil {
@@ -110,7 +110,8 @@ func waiting(t *testing.T, l *listener) (n int) {
 	}
 }
 
-// Containers open connections one after another, until all places are taken.
+// TestPlacesAreBounded checks that containers may open connections one after another until all
+// places are taken.
 func TestPlacesAreBounded(t *testing.T) {
 	for name, b := range map[string]bounds{"asking": askBounds, "asking what a process holds": heldBounds} {
 		t.Run(name, func(t *testing.T) {
@@ -144,8 +145,8 @@ func TestPlacesAreBounded(t *testing.T) {
 	}
 }
 
-// Closing a descriptor may hang forever. Receiving blocks only when the closing of 32 packets'
-// descriptors hangs.
+// TestDescriptorsAreClosedAside checks that receive blocks only while the closing of 32 packets'
+// descriptors hangs. The closing of a descriptor may hang forever.
 func TestDescriptorsAreClosedAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -174,7 +175,8 @@ func TestDescriptorsAreClosedAside(t *testing.T) {
 	})
 }
 
-// A message has at most 64 bytes, whatever size its header states.
+// TestMessagesAreBounded checks that a message has at most 64 bytes, whatever size its header
+// states.
 func TestMessagesAreBounded(t *testing.T) {
 	for length, want := range map[int]error{64: nil, 65: ErrMessage} {
 		raw := append(message(3, 42), make([]byte, length-messageSize)...)

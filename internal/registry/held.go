@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A process asks for its physical memory on its container's GPUs, in one packet, little-endian, of
-// the same form as a registration:
+// A process asks for its physical memory on its container's GPUs by one packet, little-endian, in
+// the form of a registration:
 //
 //	0  "NVGH"
 //	4  version, 2 bytes
@@ -21,14 +21,14 @@ import (
 //	8  the process's slot on its container's usage page, 4 bytes
 //	12 the pid in the process's own pid namespace, 4 bytes
 //
-// The answer is one packet, too:
+// The answer is one packet:
 //
 //	0  "NVGH"
 //	4  version, 2 bytes
 //	6  size of the message, 2 bytes
 //	8  number of the following records, 4 bytes
 //	12 flags, 4 bytes: 0
-//	16 records: a GPU's UUID, 16 bytes, and the process's memory on that GPU, 8 bytes
+//	16 records: a GPU's UUID, 16 bytes, and the process's memory on the GPU, 8 bytes
 //
 // A GPU whose amount is unknown has no record. If the driver does not answer in time, the server
 // closes the connection without an answer.
@@ -40,14 +40,14 @@ const (
 )
 
 // heldPatience bounds the wait for the driver. The asker waits at most 20 ms, and a slow server
-// should not lengthen the wait.
+// must not lengthen the wait.
 const heldPatience = 100 * time.Millisecond
 
 // Holdings returns the memory that processes physically hold of GPUs.
 type Holdings interface {
 	// Of returns the memory that the process holds of each of its container's GPUs, by UUID. The
-	// driver measures the memory after the call began. GPUs that the driver does not report are
-	// missing. Of returns an error if the driver reports none in time.
+	// driver measures the memory after the start of the call. The result omits GPUs that the driver
+	// does not report. If the driver reports no GPU in time, Of returns an error.
 	Of(ctx context.Context, process Process) (map[string]uint64, error)
 }
 
@@ -56,7 +56,8 @@ func IsHeldQuestion(raw []byte) bool {
 	return len(raw) >= 4 && binary.LittleEndian.Uint32(raw) == heldMagic
 }
 
-// ParseHeldQuestion parses a question about held memory. No decision depends on its claim.
+// ParseHeldQuestion parses a question about held memory. No decision depends on the question's
+// claim.
 func ParseHeldQuestion(raw []byte) (Claim, error) { return parseClaim(raw, heldMagic) }
 
 // HeldAnswer returns the packet of the answer. HeldAnswer omits invalid UUIDs.
@@ -88,7 +89,7 @@ func sortedKeys(held map[string]uint64) []string {
 	return keys
 }
 
-// uuidBytes parses "GPU-…" or "MIG-…".
+// uuidBytes parses a UUID of the form "GPU-…" or "MIG-…".
 func uuidBytes(uuid string) ([]byte, bool) {
 	_, text, _ := strings.Cut(uuid, "-")
 	bytes, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
@@ -96,7 +97,7 @@ func uuidBytes(uuid string) ([]byte, bool) {
 }
 
 // hold answers a question about the memory that the caller holds. The caller has a place in the
-// queue of these questions.
+// queue of such questions.
 func (s *Server) hold(ctx context.Context, conn *net.UnixConn, who *caller, raw []byte) {
 	if _, err := ParseHeldQuestion(raw); err != nil {
 		s.Registry.countInvalid()
@@ -108,7 +109,7 @@ func (s *Server) hold(ctx context.Context, conn *net.UnixConn, who *caller, raw 
 	switch {
 	case err != nil:
 		s.Registry.countHeld(Unanswered)
-	case s.ended(who): // and another process may have its pid
+	case s.ended(who): // another process may have the caller's pid
 		s.Registry.countHeld(Gone)
 	default:
 		s.Registry.countHeld(Answered)
@@ -125,8 +126,8 @@ func (s *Server) ended(who *caller) bool {
 	return !ok || now.Started != who.Started
 }
 
-// mayHold reports whether the server accepts a caller's question about the memory that it holds. If
-// so, mayHold takes a place in the queue.
+// mayHold reports whether the server accepts a caller's question about the memory that the caller
+// holds. For an accepted question, mayHold takes a place in the queue.
 func (s *Server) mayHold(container string) bool {
 	if s.Holdings == nil || !s.holding.mayAsk(container, heldBounds) || !s.holding.enter(container, heldBounds) {
 		s.Registry.countHeld(Busy)

@@ -25,11 +25,11 @@ import (
 
 const gpuA = "GPU-00112233-4455-6677-8899-aabbccddeeff"
 
-// holder answers for one process, and records the askers.
+// holder is a Holdings that returns the same answer for each process, and records the processes.
 type holder struct {
 	mu    sync.Mutex
 	asked []Process
-	// hang reports whether the driver does not answer.
+	// hang makes Of wait until its context ends, like a driver that does not answer.
 	hang bool
 }
 
@@ -63,8 +63,8 @@ func heldQuestion(slot, pid uint32) []byte {
 	return raw
 }
 
-// holding returns a test server that treats this process as a container's, and answers its
-// questions about the memory that it holds.
+// holding returns a test server that treats the test's process as a container's process, and
+// answers questions about the memory that the process holds.
 func holding(t *testing.T) (*house, *holder) {
 	t.Helper()
 	h, held := newHouse(t), &holder{}
@@ -135,7 +135,8 @@ func FuzzParseHeldQuestion(f *testing.F) {
 	})
 }
 
-// The kernel identifies the asker, registered or not, whatever pid it claims.
+// TestWhatAProcessHolds checks that the kernel identifies the asker, registered or not, whatever
+// pid the asker claims.
 func TestWhatAProcessHolds(t *testing.T) {
 	h, held := holding(t)
 	want := string(HeldAnswer(map[string]uint64{gpuA: 5 << 20}))
@@ -145,7 +146,7 @@ func TestWhatAProcessHolds(t *testing.T) {
 	h.say(message(1, uint32(os.Getpid())))
 	eventually.Holds(h.T, patience, "it is registered", func() bool { return len(h.Registry.Processes(id)) == 1 })
 	conn := h.dial()
-	time.Sleep(20 * time.Millisecond) // the server waits for the message
+	time.Sleep(20 * time.Millisecond) // meanwhile, the server waits for the message
 	if got := h.answered(conn, heldQuestion(1, 99)); got != want {
 		t.Errorf("late: got %q", got)
 	}
@@ -165,8 +166,8 @@ func TestWhatAProcessHolds(t *testing.T) {
 	})
 }
 
-// A hanging driver only costs askers their answers. Registrations and other questions are still
-// handled.
+// TestQuestionsWhileTheDriverHangs checks that askers get no answers while the driver hangs. The
+// server still handles registrations and other questions.
 func TestQuestionsWhileTheDriverHangs(t *testing.T) {
 	h, held := holding(t)
 	h.Answers = &answers{}
@@ -178,7 +179,7 @@ func TestQuestionsWhileTheDriverHangs(t *testing.T) {
 	if took := time.Since(begin); took < heldPatience || took > 20*heldPatience {
 		t.Errorf("it took %v", took)
 	}
-	// Questions beyond the bound are rejected at once.
+	// The server rejects questions beyond the bound at once.
 	for range 2 * heldBounds.each {
 		if _, err := h.dial().Write(heldQuestion(1, 1)); err != nil {
 			t.Fatal(err)
@@ -194,7 +195,7 @@ func TestQuestionsWhileTheDriverHangs(t *testing.T) {
 	}
 }
 
-// askHeld asks for the memory that this process holds, and reports whether it got an answer.
+// askHeld asks for the memory that this process holds, and reports whether the server answered.
 func askHeld(path string) (answered bool, err error) {
 	conn, err := net.Dial("unixpacket", path)
 	if err != nil {
@@ -214,11 +215,11 @@ func askHeld(path string) (answered bool, err error) {
 	return n > 0, err
 }
 
-// A flood of questions is held to its rate. Silent open connections block no question, and
-// questions block no other connection.
+// TestAFloodOfHeldQuestions checks that the server bounds the rate of a flood of questions. Silent
+// open connections block no question, and questions block no other connection.
 func TestAFloodOfHeldQuestions(t *testing.T) {
 	h, _ := holding(t)
-	const askers = 10 // each question waits for a batch: a single asker may stay below its rate
+	const askers = 10 // each question waits for a batch, so a single asker may stay below the bound
 	var answered atomic.Int64
 	var all sync.WaitGroup
 	for range askers {
@@ -244,7 +245,7 @@ func TestAFloodOfHeldQuestions(t *testing.T) {
 		t.Error("its container may not register")
 	}
 	h.queue.leave(id)
-	for h.queue.enter(id, askBounds) { // as if by silent connections
+	for h.queue.enter(id, askBounds) { // take the places that silent connections would take
 	}
 	// A question that arrives with its connection needs no place among the silent connections.
 	eventually.Holds(h.T, patience, "a question is answered beside silent connections", func() bool {

@@ -11,17 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backlog is how many connections may wait to be accepted; the kernel has its own bound.
+// backlog is the number of connections that may wait to be accepted. The kernel applies a bound,
+// too.
 const backlog = 4096
 
-// listener accepts connections without the Go runtime's poller, which would wake for each
+// listener accepts connections without the Go runtime's poller. The poller would wake for each
 // connection, even between batches.
 type listener struct {
-	socket, wake int // wake is readable once stop was called
+	socket, wake int // wake becomes readable when stop is called
 }
 
-// openListener listens at path, replacing the socket of an earlier agent. close does not
-// remove the file: it may be a later agent's.
+// openListener listens at path, and removes an earlier agent's socket. close does not remove the
+// file, because a later agent may have replaced the file.
 func openListener(path string, mode os.FileMode) (*listener, error) {
 	if err := clearPath(path); err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func (l *listener) bind(path string, mode os.FileMode) error {
 	if err := os.Chmod(path, mode); err != nil {
 		return fmt.Errorf("set the rights of the agent's socket: %w", err)
 	}
-	// receive distinguishes packets from the end of a connection by their credentials.
+	// receive distinguishes packets from the end of a connection by the packets' credentials.
 	if err := unix.SetsockoptInt(l.socket, unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
 		return fmt.Errorf("have credentials sent to the agent's socket: %w", err)
 	}
@@ -73,7 +74,7 @@ func (l *listener) close() {
 	unix.Close(l.wake)
 }
 
-// wait returns when a connection waits or the listener was stopped, or early.
+// wait waits until a connection waits or stop is called. wait may return early.
 func (l *listener) wait() {
 	_, _ = unix.Poll([]unix.PollFd{
 		{Fd: int32(l.wake), Events: unix.POLLIN},
@@ -81,13 +82,12 @@ func (l *listener) wait() {
 	}, -1)
 }
 
-// pauseBatch returns after batchInterval or when the listener was stopped. pauseBatch may return
-// early.
+// pauseBatch waits for batchInterval or until stop is called. pauseBatch may return early.
 func (l *listener) pauseBatch() {
 	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(l.wake), Events: unix.POLLIN}}, int(batchInterval.Milliseconds()))
 }
 
-// accept accepts the next connection; ok is false if none waits.
+// accept accepts the next connection; ok is false if no connection waits.
 func (l *listener) accept() (c rawConn, ok bool, err error) {
 	c.fd, _, err = unix.Accept4(l.socket, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	switch {
@@ -100,12 +100,12 @@ func (l *listener) accept() (c rawConn, ok bool, err error) {
 	}
 }
 
-// rawConn is an accepted connection that the runtime's poller does not know. Most connections carry
-// a registration, which is read immediately; adding each connection to the poller would take
-// longer.
+// rawConn is an accepted connection that is not in the runtime's poller. Most connections carry a
+// registration, which the server reads immediately. To add each connection to the poller would take
+// longer than the read.
 type rawConn struct{ fd int }
 
-// said returns the message of the connection, if it has already arrived.
+// said returns the message of the connection, if the message has already arrived.
 func (c rawConn) said() (message []byte, came bool) { return receiveNow(c.fd) }
 
 func receiveNow(fd int) (message []byte, came bool) {
@@ -113,12 +113,12 @@ func receiveNow(fd int) (message []byte, came bool) {
 	return message, err == nil && len(message) > 0
 }
 
-// send sends a packet, if there is room for it.
+// send sends a packet, if the socket's buffer has room for the packet.
 func (c rawConn) send(packet []byte) {
 	_ = unix.Sendto(c.fd, packet, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
 }
 
-// conn converts the connection to a net.UnixConn and closes it.
+// conn returns the connection as a net.UnixConn, and closes the rawConn.
 func (c rawConn) conn() (*net.UnixConn, error) {
 	file := os.NewFile(uintptr(c.fd), "connection")
 	defer file.Close()

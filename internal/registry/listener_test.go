@@ -63,7 +63,8 @@ func TestASocketThatCannotBeMadeIsAnError(t *testing.T) {
 	}
 }
 
-// A failure of a socket is logged once, and the agent's end is no failure.
+// TestTroubleWithTheSocketsIsLogged checks that the agent logs the failure of a socket once, and
+// does not log its own end as a failure.
 func TestTroubleWithTheSocketsIsLogged(t *testing.T) {
 	h := newHouse(t)
 	dir := filepath.Dir(h.Path)
@@ -94,7 +95,7 @@ func TestARepeatedFailureIsLoggedOnce(t *testing.T) {
 	s := &Server{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	for i, tt := range []struct {
 		err  string
-		want int // lines of the log
+		want int // lines in the log
 	}{{"full", 1}, {"full", 1}, {"gone", 2}, {"gone", 2}, {"full", 3}} {
 		s.tell(errors.New(tt.err))
 		if got := log.lines(); got != tt.want {
@@ -156,7 +157,8 @@ func empty(t *testing.T, conn net.Conn) {
 	}
 }
 
-// An empty packet carries no claim, and is not a malformed message.
+// TestAnEmptyPacketSaysNothing checks that an empty packet carries no claim, and is not a malformed
+// message.
 func TestAnEmptyPacketSaysNothing(t *testing.T) {
 	h := newHouse(t)
 	h.contain(os.Getpid(), id)
@@ -170,7 +172,7 @@ func TestAnEmptyPacketSaysNothing(t *testing.T) {
 	if _, err := early.Write(message(7, uint32(os.Getpid()))); err != nil {
 		t.Fatal(err)
 	}
-	// Both packets have arrived when the connection is accepted.
+	// The two packets arrive before the server accepts the connection.
 	if err := h.acceptBatch(t.Context(), l, rate.NewLimiter(0, 100)); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +194,8 @@ func TestAnEmptyPacketSaysNothing(t *testing.T) {
 	}
 }
 
-// For a process that is not listed, the agent has to read procfs.
+// TestConnectionsOfUnlistedProcessesCostMore checks that a connection of an unlisted process takes
+// more tokens, because the agent has to read procfs for the process.
 func TestConnectionsOfUnlistedProcessesCostMore(t *testing.T) {
 	h := newHouse(t)
 	h.contain(os.Getpid(), id)
@@ -214,7 +217,8 @@ func TestConnectionsOfUnlistedProcessesCostMore(t *testing.T) {
 	}
 }
 
-// The agent needs descriptors for other purposes, too.
+// TestBoundsFollowTheDescriptorsThatThereAre checks that the registry leaves some of the process's
+// descriptors to other parts of the agent.
 func TestBoundsFollowTheDescriptorsThatThereAre(t *testing.T) {
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {

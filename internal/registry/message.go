@@ -16,8 +16,8 @@ import (
 //	8  the process's slot on its container's usage page, 4 bytes
 //	12 the pid in the process's own pid namespace, 4 bytes
 //
-// interposer/src/pages/registration.c writes the message. A later version may be longer; the server
-// ignores the additional bytes.
+// interposer/src/pages/registration.c writes the message. A later version may be longer, and the
+// server ignores the additional bytes.
 const (
 	messageMagic   = 0x5247564e
 	messageVersion = 1
@@ -26,14 +26,15 @@ const (
 	maxMessage = 64
 )
 
-// ErrMessage reports a malformed registration.
+// ErrMessage means that a registration is malformed.
 var ErrMessage = errors.New("not a registration")
 
-// Claim is a process's report about itself. The claim may be false, so no decision depends on it.
+// Claim is a process's report about itself. The claim may be false, so no limit depends on the
+// claim.
 type Claim struct {
 	// Slot is the process's slot on its container's usage page.
 	Slot uint32
-	// InnerPID is the process's pid as the process itself sees it.
+	// InnerPID is the process's pid in its own pid namespace.
 	InnerPID uint32
 }
 

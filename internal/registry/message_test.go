@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// message returns a registration as a process of this version sends it.
+// message returns a registration in the form in which a process of this version sends it.
 func message(slot, pid uint32) []byte {
 	raw := []byte("NVGR\x01\x00\x10\x00")
 	raw = binary.LittleEndian.AppendUint32(raw, slot)

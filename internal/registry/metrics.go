@@ -10,7 +10,7 @@ type Name struct{ Namespace, Pod, Container string }
 // Metrics exports the registry's metrics.
 type Metrics struct {
 	Registry *Registry
-	// Names returns the names of our containers, by the runtime's ids.
+	// Names returns the names of the node's GPU containers, by the runtime's ids.
 	Names func() map[string]Name
 }
 

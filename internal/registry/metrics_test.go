@@ -22,7 +22,7 @@ func TestMetrics(t *testing.T) {
 	r.countHeld(Answered)
 	r.countHeld(Gone)
 	r.countInvalid()
-	// A restarted container has two ids for its name.
+	// After a restart of a container, two ids have the container's name.
 	name, idle := Name{"shop", "web", "main"}, Name{"shop", "db", "main"}
 	m := Metrics{Registry: r, Names: func() map[string]Name {
 		return map[string]Name{id: name, otherID: name, strings.Repeat("0", 64): idle}

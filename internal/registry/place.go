@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Place is where a process runs, by its cgroups.
+// Place is the place of a process, by the process's cgroups.
 type Place struct {
 	// PodUID is the runtime's name of the pod; "" for a process outside of all pods.
 	PodUID string
-	// Container is the runtime's id of the container; "" if the process is in a pod but in none of
-	// its containers.
+	// Container is the runtime's id of the container; "" for a process outside of a pod's
+	// containers.
 	Container string
-	// Cgroup is the path that names the pod, or the process's first path.
+	// Cgroup is the path that names the pod, or the process's first path if no path names a pod.
 	Cgroup string
 }
 
@@ -26,7 +26,8 @@ type Place struct {
 //	/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid with _>.slice/cri-containerd-<id>.scope
 //	…/crio-<id>.scope/container
 //
-// A kubelet with its own root cgroup puts a name before kubepods, or a prefix into that name.
+// A kubelet with a configured root cgroup inserts a name before kubepods, or a prefix into the
+// name.
 var (
 	kubepodsCgroup  = regexp.MustCompile(`^(?:.+-)?kubepods(?:\.slice)?$`)
 	podCgroup       = regexp.MustCompile(`^(?:pod|.+-pod)([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?$`)
@@ -34,7 +35,7 @@ var (
 )
 
 // ParseCgroups parses a process's /proc/<pid>/cgroup, of version 1 or 2 or both. The outermost
-// names decide, and ParseCgroups ignores cgroups that a container creates below its own. If
+// names decide: ParseCgroups ignores cgroups that a container creates below its cgroup. If
 // hierarchies of version 1 name different places, ParseCgroups treats the process as running
 // outside of all pods.
 func ParseCgroups(content string) Place {
@@ -80,8 +81,8 @@ func parsePath(path string) Place {
 	return place
 }
 
-// podUID returns the UID in the name of a pod's cgroup. Names of systemd's driver contain "_" in
-// place of "-".
+// podUID returns the UID in the name of a pod's cgroup. systemd's driver writes "_" in place of "-"
+// into names.
 func podUID(name string) string {
 	return strings.ReplaceAll(podCgroup.FindStringSubmatch(name)[1], "_", "-")
 }

@@ -17,20 +17,20 @@ import (
 
 // Process is the kernel's data about a process.
 type Process struct {
-	// PID is the pid in the agent's pid namespace, which is the host's.
+	// PID is the pid in the agent's pid namespace, which is the host's pid namespace.
 	PID int
 	// Started, in clock ticks since boot, and PID together identify a process uniquely.
 	Started uint64
 	// UID is the user id of the process on the host.
 	UID uint32
-	// InnerPID is the pid in the innermost pid namespace, the container's.
+	// InnerPID is the pid in the innermost pid namespace, which is the container's pid namespace.
 	InnerPID uint32
 	// Name is the short name, which the process may choose.
 	Name string
 	Place
 }
 
-// ErrGone reports that a process has ended.
+// ErrGone means that a process has ended.
 var ErrGone = errors.New("the process has ended")
 
 // Proc is the path of a procfs that shows the host's processes.
@@ -39,8 +39,8 @@ type Proc string
 // HostProc is the procfs of the agent's pid namespace.
 const HostProc Proc = "/proc"
 
-// Look reads the kernel's data about a process. Another process may have taken the pid
-// meanwhile: see Pin.
+// Look reads the kernel's data about a process. Another process may take the pid during the read:
+// see Pin.
 func (p Proc) Look(pid int) (Process, error) {
 	process := Process{PID: pid}
 	stat, err := p.read(pid, "stat")
@@ -66,9 +66,9 @@ func (p Proc) Look(pid int) (Process, error) {
 // maxCommand bounds the bytes of a command line that Command returns.
 const maxCommand = 256
 
-// Command returns the command line of a process that Look returned, made safe for a terminal, or
-// its name if it has no command line. The process may choose both. The kernel may block the read
-// while the process hangs in a driver.
+// Command returns the command line of a process that Look returned, made safe for a terminal. If
+// the process has no command line, Command returns the process's name. The process may choose
+// command line and name. The kernel may block the read while the process hangs in a driver.
 func (p Proc) Command(process Process) (string, error) {
 	line, err := p.read(process.PID, "cmdline")
 	if err != nil {
@@ -84,7 +84,7 @@ func (p Proc) Command(process Process) (string, error) {
 	return cmp.Or(printable(line), printable([]byte(process.Name))), nil
 }
 
-// printable returns a command line with its arguments separated by blanks.
+// printable returns a command line with blanks between the arguments.
 func printable(line []byte) string {
 	line = bytes.TrimRight(line[:min(len(line), maxCommand)], "\x00")
 	return string(bytes.Map(func(r rune) rune {
@@ -99,11 +99,11 @@ func printable(line []byte) string {
 	}, bytes.ToValidUTF8(line, []byte("?"))))
 }
 
-// maxProcFile bounds the bytes that are read of a file in procfs.
+// maxProcFile bounds the bytes that read reads of a file in procfs.
 const maxProcFile = 64 << 10
 
-// read returns the content of a process's file. The method bypasses os.File, which first offers
-// each file to the runtime's poller: the offer takes longer than the read.
+// read returns the content of a process's file. read avoids os.File, which first adds each file to
+// the runtime's poller: the addition takes longer than the read.
 func (p Proc) read(pid int, name string) ([]byte, error) {
 	path := string(p) + "/" + strconv.Itoa(pid) + "/" + name
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -169,7 +169,7 @@ func number(text string) uint32 {
 // Handle identifies a process even after its pid is reused.
 type Handle struct{ fd int }
 
-// Pin returns a handle of the process that currently has the pid, and the kernel's data about that
+// Pin returns a handle of the process that currently has the pid, and the kernel's data about the
 // process.
 func (p Proc) Pin(pid int) (Process, Handle, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -179,7 +179,7 @@ func (p Proc) Pin(pid int) (Process, Handle, error) {
 	return p.pinned(pid, Handle{fd})
 }
 
-// pinned reads a process by its handle, and closes the handle on failure.
+// pinned reads a process that has a handle, and closes the handle on failure.
 func (p Proc) pinned(pid int, h Handle) (Process, Handle, error) {
 	process, err := p.Look(pid)
 	if err == nil && h.Ended() {

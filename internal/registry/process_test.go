@@ -28,7 +28,7 @@ func TestPin(t *testing.T) {
 		t.Errorf("looked again: %+v, %v", again, err)
 	}
 
-	// The child runs in its own pid namespace, as in a container.
+	// The child has a separate pid namespace, like a process in a container.
 	child := exec.Command("sleep", "60")
 	child.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
@@ -60,14 +60,15 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// A process chooses the length of its command line.
+// TestCommandIsBounded checks that Command shortens a long command line. A process chooses the
+// length of its command line.
 func TestCommandIsBounded(t *testing.T) {
 	child := exec.Command("sleep", append([]string{"60"}, slices.Repeat([]string{strings.Repeat("0", 100<<10)}, 10)...)...)
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
-	// The kernel sets a new program's arguments only some time after its name.
+	// The kernel sets a new program's arguments some time after the program's name.
 	for line := []byte(nil); len(line) == 0; {
 		line, _ = HostProc.read(child.Process.Pid, "cmdline")
 	}

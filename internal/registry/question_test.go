@@ -22,7 +22,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// answers returns to each asker its identity, and records all askers.
+// answers sends to each asker the asker's identity, and records all askers.
 type answers struct {
 	mu   sync.Mutex
 	seen []Asker
@@ -51,8 +51,8 @@ func (a *answers) asked() []Asker {
 	return append([]Asker{}, a.seen...)
 }
 
-// questions returns a test server that treats this process as a container's, and answers its
-// questions.
+// questions returns a test server that treats the test's process as a container's process, and
+// answers its questions.
 func questions(t *testing.T) (*house, *answers) {
 	t.Helper()
 	h, a := newHouse(t), &answers{}
@@ -110,7 +110,8 @@ func (h *house) answered(conn net.Conn, raw []byte) string {
 	return string(answer[:n])
 }
 
-// A message that is neither a question nor a registration gets an error and changes nothing.
+// TestWhatIsNoQuestionGetsAnError checks that a message that is neither a question nor a
+// registration gets an error and changes nothing.
 func TestWhatIsNoQuestionGetsAnError(t *testing.T) {
 	h, a := questions(t)
 	question := []byte("NVGQ\x01\x00\x10\x00\x02\x00\x00\x00\x00\x00\x00\x00")
@@ -142,7 +143,7 @@ func TestWhatIsNoQuestionGetsAnError(t *testing.T) {
 	if counts := h.Registry.counts(); len(counts) != 0 {
 		t.Errorf("registered are %v", counts)
 	}
-	// A later version's question is answered if this version has its kind.
+	// The server answers a question of a later version if this version has the kind of question.
 	if got := h.answered(h.dial(), with(4, 2)); !strings.HasPrefix(got, "NVGA\x01\x00\x02\x00{") {
 		t.Errorf("version 2: got %q", got)
 	}
@@ -160,7 +161,8 @@ func TestOutsideOfContainersNothingIsAnswered(t *testing.T) {
 	}
 }
 
-// A container that asks too often gets an error. Other containers may still ask.
+// TestTooManyQuestions checks that a container that asks too often gets an error. Other containers
+// may still ask.
 func TestTooManyQuestions(t *testing.T) {
 	h, _ := questions(t)
 	refused := 0
@@ -188,7 +190,8 @@ func TestTooManyQuestions(t *testing.T) {
 	}
 }
 
-// A client that does not read its answer delays no other client, and is disconnected.
+// TestSlowReaders checks that a client that does not read its answer delays no other client, and
+// that the server disconnects the client.
 func TestSlowReaders(t *testing.T) {
 	h, a := questions(t)
 	a.answerWith(4 << 20)

@@ -26,7 +26,7 @@ type queue struct {
 	paces   map[string]*rate.Limiter // by container
 }
 
-// enter takes a place if a place is free.
+// enter takes a place if a place is free, and reports whether a place was free.
 func (q *queue) enter(container string, b bounds) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -50,7 +50,7 @@ func (q *queue) leave(container string) {
 	}
 }
 
-// mayAsk reports whether a container may currently ask.
+// mayAsk reports whether a container may currently ask, and counts the question.
 func (q *queue) mayAsk(container string, b bounds) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

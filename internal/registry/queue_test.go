@@ -62,7 +62,7 @@ func TestAContainerAsksAtItsPace(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		may("a", true)
 		may("a", false)
-		q.sweep() // b has not asked lately, so it is dropped
+		q.sweep() // sweep drops b, which has not asked lately
 		if len(q.paces) != 1 || q.paces["a"] == nil {
 			t.Errorf("the paces of %v are kept, want a's", q.paces)
 		}

@@ -2,7 +2,7 @@
 
 // Package registry records the processes that use CUDA in the node's containers. Each process
 // registers once, at its first cuInit, by a connection to the agent's socket. The kernel identifies
-// the process and its cgroup; the content of the message is only a claim. No limit of a container
+// the process and its cgroup, and the message contains only a claim. No limit of a container
 // depends on the registry.
 package registry
 
@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// These bounds keep a container from exhausting the agent's memory or file descriptors. A process
-// costs some 300 bytes and a descriptor.
+// These bounds prevent a container from exhausting the agent's memory or file descriptors. A
+// process costs some 300 bytes and a descriptor.
 const (
 	maxPerContainer = 256
 	maxProcesses    = 4096
@@ -24,17 +24,17 @@ const (
 // Outcome is the result of a registration.
 type Outcome string
 
-// Outcomes are the values of a metric's label.
+// These are the outcomes, which are values of a metric's label.
 const (
 	Registered Outcome = "registered" // the process is now listed
-	Known      Outcome = "known"      // it was already listed
+	Known      Outcome = "known"      // the process was already listed
 	Foreign    Outcome = "foreign"    // the process runs in no container of a pod
-	Full       Outcome = "full"       // its container, or the registry, is full
-	Gone       Outcome = "gone"       // it ended before it was read
-	Busy       Outcome = "busy"       // its container, or all of them, have too many open connections
+	Full       Outcome = "full"       // the process's container, or the registry, is full
+	Gone       Outcome = "gone"       // the process ended before the agent read it
+	Busy       Outcome = "busy"       // the container, or the agent, has too many open connections
 )
 
-// These are the outcomes of questions about the memory that a process holds, with Gone and Busy.
+// With Gone and Busy, these are the outcomes of questions about the memory that a process holds.
 const (
 	Answered   Outcome = "answered"
 	Unanswered Outcome = "unanswered" // the driver did not answer in time
@@ -43,7 +43,7 @@ const (
 // Entry is a process that has registered.
 type Entry struct {
 	Process
-	// Claim is the process's claim; nil before a claim arrived.
+	// Claim is the process's report about itself; nil before the report arrived.
 	Claim *Claim
 }
 
@@ -58,13 +58,13 @@ func (e Entry) Slot() (slot uint32, ok bool) {
 
 // Registry is the list of processes. Registry is safe for concurrent use.
 type Registry struct {
-	settling            sync.Mutex // taken before mu
+	settling            sync.Mutex // must be locked before mu
 	mu                  sync.Mutex
 	arrivals            map[int]arrival     // by PID
 	processes           map[int]*registered // by PID
 	containers          map[string]int      // number of processes by runtime id
 	perContainer, total int
-	mostArrivals        int // bounds the arrivals that wait to be settled
+	mostArrivals        int // bounds the arrivals that are not settled
 	outcomes            map[Outcome]uint64
 	held                map[Outcome]uint64 // of questions about the memory that a process holds
 	invalid             uint64
@@ -96,8 +96,8 @@ func descriptors() int {
 	return int(min(limit.Cur, 1<<20))
 }
 
-// known returns the listed process with this pid. known unlists the process if it has ended. known
-// ignores arrivals that were not settled.
+// known returns the listed process with this pid. If the process has ended, known removes it from
+// the list. known ignores arrivals that are not settled.
 func (r *Registry) known(pid int) (Process, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,8 +112,8 @@ func (r *Registry) known(pid int) (Process, bool) {
 	return known.Process, true
 }
 
-// add lists a process and takes over its handle. add records the claim, which may be nil, unless
-// the process has made another claim since.
+// add lists a process and takes ownership of its handle. add records the claim, which may be nil,
+// unless the process has made a later claim.
 func (r *Registry) add(process Process, handle Handle, claim *Claim) Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +126,7 @@ func (r *Registry) add(process Process, handle Handle, claim *Claim) Outcome {
 	case Known:
 		known := r.processes[process.PID]
 		known.Claim = cmp.Or(known.Claim, claim)
-	case Foreign, Full, Gone, Busy, Answered, Unanswered: // nothing is kept
+	case Foreign, Full, Gone, Busy, Answered, Unanswered: // add keeps nothing
 	}
 	handle.Close()
 	return outcome
@@ -166,9 +166,9 @@ func (r *Registry) claim(pid int, said Claim) {
 	}
 }
 
-// Sweep drops the processes that have ended.
+// Sweep drops the processes that have ended, and settles all arrivals.
 func (r *Registry) Sweep() {
-	r.removeEnded() // first, so that ended processes do not cause refusals of arrivals
+	r.removeEnded() // first, so that no arrival is refused because of ended processes
 	r.settle()
 }
 
@@ -200,8 +200,8 @@ func (r *Registry) Has(process Process) bool {
 	return ok && known.Started == process.Started
 }
 
-// Processes returns the processes of a container, by its runtime id, ordered by pid. The list may
-// contain a process that ended within the last second.
+// Processes returns the processes of a container, by the container's runtime id, ordered by pid.
+// The list may contain a process that ended within the last second.
 func (r *Registry) Processes(container string) []Entry {
 	r.settle()
 	r.mu.Lock()
@@ -216,7 +216,7 @@ func (r *Registry) Processes(container string) []Entry {
 	return entries
 }
 
-// counts returns how many processes each container has.
+// counts returns the number of processes of each container.
 func (r *Registry) counts() map[string]int {
 	r.settle()
 	r.mu.Lock()

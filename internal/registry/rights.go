@@ -10,7 +10,7 @@ import (
 )
 
 // passRights sets whether packets to a socket, and to the sockets that it accepts, may carry
-// descriptors. The kernel supports the option since 6.16: older kernels return ENOPROTOOPT.
+// descriptors. Kernels before 6.16 do not support the option and return ENOPROTOOPT.
 func passRights(socket int, pass bool) error {
 	value := 0
 	if pass {
@@ -19,23 +19,23 @@ func passRights(socket int, pass bool) error {
 	return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, value)
 }
 
-// Before Linux 6.16 any packet can carry descriptors. Closing the last descriptor of a socket waits
-// for unsent data for as long as the sender has set. Closing a file may wait for its file system.
-// Therefore receive takes the descriptors, and closers disable the wait of sockets and close all of
-// them in the background. Closing a connection would close the descriptors that are still queued in
-// it.
+// Before Linux 6.16, any packet can carry descriptors. To close the last descriptor of a socket may
+// wait for unsent data, for a time that the sender has set. To close a file may wait for its file
+// system. Therefore receive takes the descriptors, and closers disable the wait of sockets and
+// close all descriptors in the background. To close a connection would also close the descriptors
+// that are still queued in the connection.
 const (
-	// mostRights is how many descriptors a packet can carry.
+	// mostRights is the number of descriptors that a packet can carry.
 	mostRights = 253
 	// mostClosers bounds the packets whose descriptors are being closed. If all closers hang, the
-	// next packet with descriptors blocks.
+	// next packet with descriptors blocks receive.
 	mostClosers = 32
 )
 
 // controlBytes is the space for all control messages of a packet.
 var controlBytes = unix.CmsgSpace(unix.SizeofUcred) + unix.CmsgSpace(4*mostRights)
 
-// closers close descriptors that arrived with packets.
+// closers closes the descriptors that arrive with packets.
 type closers struct {
 	slots chan struct{}
 	close func(fd int)
@@ -46,14 +46,14 @@ func newClosers(closeOne func(fd int)) closers {
 }
 
 var rightsClosers = newClosers(func(fd int) {
-	// For files that are no sockets the call fails without effect.
+	// For a file that is not a socket, the call fails without effect.
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
 	_ = unix.Close(fd)
 })
 
-// receive reads the next packet that has arrived and drops its descriptors. ended reports that no
-// packet is left, or an error. Packets on connections of openListener's sockets carry credentials,
-// and the end of a connection does not.
+// receive reads the next packet that has arrived, and drops the packet's descriptors. ended reports
+// that no packet is left, or an error. Packets on connections of openListener's sockets carry
+// credentials, and the end of a connection does not.
 func receive(fd int) (packet []byte, ended bool, err error) {
 	buffer, control := make([]byte, maxMessage+1), make([]byte, controlBytes)
 	for {
@@ -69,7 +69,7 @@ func receive(fd int) (packet []byte, ended bool, err error) {
 	}
 }
 
-// drop closes the descriptors in control messages.
+// drop closes the descriptors in control messages, in the background.
 func (c closers) drop(control []byte) {
 	var all []int
 	messages, _ := unix.ParseSocketControlMessage(control)
@@ -91,7 +91,7 @@ func (c closers) drop(control []byte) {
 	}()
 }
 
-// drain drops all packets of a connection that is about to be closed, and rejects later packets.
+// drain drops all packets of a connection before its close, and rejects later packets.
 func drain(fd int) {
 	_ = unix.Shutdown(fd, unix.SHUT_RD)
 	for ended := false; !ended; {
@@ -99,7 +99,7 @@ func drain(fd int) {
 	}
 }
 
-// hangUp closes a connection.
+// hangUp drains and closes a connection.
 func hangUp(conn *net.UnixConn) {
 	if raw, err := conn.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { drain(int(fd)) })

@@ -15,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// slowToClose returns a socket whose last descriptor takes very long to close, because its peer
-// never reads the sent data.
+// slowToClose returns a socket whose last descriptor takes very long to close, because the socket's
+// peer never reads the sent data.
 func slowToClose(t *testing.T) int {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -39,7 +39,8 @@ func slowToClose(t *testing.T) int {
 	return fd
 }
 
-// send connects, sends packets, the last with a descriptor that no other process has, and hangs up.
+// send connects, sends packets and hangs up. The last packet carries a descriptor of a socket that
+// no other process has.
 func (h *house) send(packets ...[]byte) {
 	h.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -63,8 +64,9 @@ func (h *house) send(packets ...[]byte) {
 	}
 }
 
-// The receiver of a message closes the descriptors that arrive with it. A client must not choose
-// how long closing them takes.
+// TestDescriptorsAreNotWaitedFor checks that a client cannot delay the server by descriptors that
+// take long to close. The receiver of a message closes the descriptors that arrive with the
+// message.
 func TestDescriptorsAreNotWaitedFor(t *testing.T) {
 	registration := message(1, uint32(os.Getpid()))
 	for _, tt := range []struct {
@@ -88,7 +90,7 @@ func TestDescriptorsAreNotWaitedFor(t *testing.T) {
 			if err := passRights(l.socket, true); err != nil && !errors.Is(err, unix.ENOPROTOOPT) { // as before Linux 6.16
 				t.Fatal(err)
 			}
-			h.send(tt.packets...) // no connection is accepted yet, so that the message has the last descriptor
+			h.send(tt.packets...) // not accepted yet: the message has the last descriptor
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { _ = h.acceptLoop(ctx, l); close(done) }()
@@ -106,8 +108,8 @@ func TestDescriptorsAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-// The kernel rejects descriptors for the agent, if it supports that: descriptors whose closing
-// hangs could stop the agent from accepting connections.
+// TestDescriptorsAreNotSent checks that a kernel with SO_PASSRIGHTS rejects descriptors for the
+// agent. Descriptors whose closing hangs could stop the agent from accepting connections.
 func TestDescriptorsAreNotSent(t *testing.T) {
 	h := newHouse(t)
 	l, err := openListener(h.Path, 0o666)

@@ -23,58 +23,58 @@ import (
 
 // These constants bound the agent's time that clients can take.
 const (
-	// acceptsPerSecond limits a flood to some percent of one processor's time. A process that is
-	// not accepted stays unregistered, or continues with estimates of the memory that it holds.
-	// Neither consequence breaks a limit. A process that is not listed counts as several, because
-	// the agent has to read procfs for it, now or later.
+	// acceptsPerSecond limits a flood to some percent of one processor's time. A process whose
+	// connection is not accepted stays unregistered, or continues with estimates of the memory that
+	// it holds. Neither consequence breaks a limit. The connection of an unlisted process counts as
+	// unknownAccepts connections, because the agent has to read procfs for the process, now or
+	// later.
 	acceptsPerSecond = 2000
 	acceptBurst      = 2000
 	unknownAccepts   = 4
-	// maxWaiting bounds the connections that wait for their message or for a reader of their
-	// answer. maxWaitingPerContainer bounds the connections of one container.
+	// maxWaiting bounds the connections that wait for their message, or whose client has not read
+	// its answer. maxWaitingPerContainer bounds these connections of one container.
 	maxWaiting             = 128
 	maxWaitingPerContainer = 16
-	// messagePatience is how long a message may take: clients send it right after they connect.
-	// messagePatience also bounds the time to read the answer.
+	// messagePatience bounds the time to the arrival of a message, which clients send right after
+	// they connect. messagePatience also bounds the time to read the answer.
 	messagePatience = time.Second
 	// questionsPerSecond bounds a container's questions.
 	questionsPerSecond = 10
 	questionBurst      = 20
 	sweepInterval      = time.Second
 	// batchInterval is the pause between batches of accepted connections. A wake-up costs more than
-	// an accept, on processors that programs start on.
+	// an accept, on processors on which programs start.
 	batchInterval = 2 * time.Millisecond
 )
 
 var (
-	// askBounds bounds the connections that wait for their message, or whose answer is made and
-	// read.
+	// askBounds bounds the connections that wait for their message, or whose answer is in progress.
 	askBounds = bounds{maxWaiting, maxWaitingPerContainer, questionsPerSecond, questionBurst}
-	// heldBounds bounds the questions about the memory that a process holds. Separate bounds keep
-	// these questions and other connections from blocking each other. A process asks at most four
+	// heldBounds bounds the questions about the memory that a process holds. With separate bounds,
+	// these questions and other connections do not block each other. A process asks at most four
 	// times in a second.
 	heldBounds = bounds{256, 32, 200, 200}
 )
 
 // Answers answers the questions of programs.
 type Answers interface {
-	// Answer returns the data that the asker may see. An error is sent to the asker.
+	// Answer returns the data that the asker may see. The server sends an error to the asker.
 	Answer(ctx context.Context, who Asker, question agentapi.Question) (any, error)
 }
 
 // Asker identifies the asker, as the kernel reports it.
 type Asker struct {
-	// Node reports whether the asker is the node's root, who may see everything. PodUID and
-	// Container are empty.
+	// Node reports whether the asker is the node's root, who may see everything. If Node is true,
+	// PodUID and Container are empty.
 	Node bool
 	// PodUID and Container are the runtime's names of the asker's pod and container.
 	PodUID, Container string
 }
 
-// Server is the server of the socket that containers reach.
+// Server serves the socket that containers reach.
 type Server struct {
 	// Path is the path of the socket. The socket's directory never changes, because running
-	// containers have it mounted.
+	// containers have mounted the directory.
 	Path     string
 	Registry *Registry
 	Answers  Answers
@@ -90,8 +90,8 @@ type Server struct {
 	failure loop.Failure
 }
 
-// Run serves until ctx ends. Run logs failures of the socket and retries: the agent does not depend
-// on the socket.
+// Run serves until ctx ends. Run logs failures of the socket and retries, because the agent does
+// not depend on the socket.
 func (s *Server) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.Serve(ctx); err != nil && ctx.Err() == nil {
@@ -108,9 +108,9 @@ func (s *Server) tell(err error) {
 	}
 }
 
-// Serve serves one socket, until it is lost or ctx ends.
+// Serve serves one socket until the socket is lost or ctx ends.
 func (s *Server) Serve(ctx context.Context) error {
-	// A container's processes run as any user.
+	// Processes of containers run as any user.
 	l, err := openListener(s.Path, 0o666)
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	return s.acceptLoop(ctx, l)
 }
 
-// acceptPace returns the limiter of accepted connections.
+// acceptPace returns the rate limiter of accepted connections.
 func acceptPace() *rate.Limiter { return rate.NewLimiter(acceptsPerSecond, acceptBurst) }
 
 // acceptLoop accepts connections, in batches, until the socket is lost or ctx ends.
@@ -144,7 +144,7 @@ func (s *Server) acceptLoop(ctx context.Context, l *listener) error {
 		switch {
 		case ctx.Err() != nil:
 			return errors.New("the socket was removed")
-		case err != nil: // for example out of descriptors: further processes stay unregistered
+		case err != nil: // for example, no descriptor is free; further processes stay unregistered
 			s.tell(err)
 			loop.Sleep(ctx, sweepInterval)
 		default:
@@ -153,7 +153,7 @@ func (s *Server) acceptLoop(ctx context.Context, l *listener) error {
 	}
 }
 
-// acceptBatch receives the connections that wait.
+// acceptBatch accepts and receives all connections that wait.
 func (s *Server) acceptBatch(ctx context.Context, l *listener, pace *rate.Limiter) error {
 	for {
 		c, ok, err := l.accept()
@@ -170,7 +170,7 @@ func (s *Server) acceptBatch(ctx context.Context, l *listener, pace *rate.Limite
 	}
 }
 
-// clearPath removes an earlier agent's socket and creates the directory.
+// clearPath removes an earlier agent's socket and creates the socket's directory.
 func clearPath(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("make the directory of the agent's socket: %w", err)
@@ -191,8 +191,8 @@ func (s *Server) sweep(ctx context.Context, lost context.CancelFunc) {
 	lost()
 }
 
-// untilLost returns when ctx ends, or when the path's file is replaced or removed. untilLost checks
-// every sweepInterval, and calls each before the check.
+// untilLost waits until ctx ends, or until another program replaces or removes the path's file.
+// untilLost checks every sweepInterval, and calls each before the check.
 func untilLost(ctx context.Context, path string, each func()) {
 	made, err := os.Lstat(path)
 	ticker := time.NewTicker(sweepInterval)
@@ -211,8 +211,8 @@ func untilLost(ctx context.Context, path string, each func()) {
 	}
 }
 
-// receive identifies the peer, takes a registration at once and passes any other connection to
-// attend. receive never waits. receive reports whether the process was listed.
+// receive identifies the peer, takes a registration at once, and passes any other connection to
+// attend. receive never waits. receive reports whether the peer was listed.
 func (s *Server) receive(ctx context.Context, c rawConn) (listed bool) {
 	who, err := s.peer(c)
 	if err != nil {
@@ -234,8 +234,8 @@ func (s *Server) receive(ctx context.Context, c rawConn) (listed bool) {
 	return s.attend(ctx, conn, who, raw, came)
 }
 
-// takeRegistration stores a registration; settle reads its process later. A malformed message gets
-// an error.
+// takeRegistration stores a registration, and settle reads the registration's process later.
+// takeRegistration answers a malformed message with an error.
 func (s *Server) takeRegistration(c rawConn, who caller, raw []byte) {
 	defer c.close()
 	claim, err := ParseMessage(raw)
@@ -252,8 +252,8 @@ func (s *Server) takeRegistration(c rawConn, who caller, raw []byte) {
 	}
 }
 
-// attend serves a connection that asks a question, or whose message has not arrived. The result
-// reports whether the process was listed before, or is listed now because arrivals were settled.
+// attend serves a connection that asks a question, or whose message has not arrived. attend reports
+// whether the process was listed before, or is listed now because attend settled arrivals.
 func (s *Server) attend(ctx context.Context, conn *net.UnixConn, who caller, raw []byte, came bool) (listed bool) {
 	if err := s.look(&who); err != nil {
 		s.Registry.count(Gone)
@@ -277,7 +277,7 @@ func (s *Server) attend(ctx context.Context, conn *net.UnixConn, who caller, raw
 	return who.known
 }
 
-// serve reads the message of a connection that has a place in the queue, and answers it.
+// serve reads and answers the message of a connection that has a place in the queue.
 func (s *Server) serve(ctx context.Context, conn *net.UnixConn, who caller, raw []byte, came bool) {
 	if !came {
 		raw, came = hear(conn)
@@ -345,7 +345,7 @@ func hear(conn *net.UnixConn) (message []byte, came bool) {
 	return message, came && err == nil
 }
 
-// register handles a message as a registration. A malformed message gets an error.
+// register handles a message as a registration, and answers a malformed message with an error.
 func (s *Server) register(conn *net.UnixConn, who *caller, raw []byte) {
 	claim, err := ParseMessage(raw)
 	if err != nil {
@@ -360,7 +360,7 @@ func (s *Server) register(conn *net.UnixConn, who *caller, raw []byte) {
 	}
 }
 
-// answer handles a question of a container about its own pod.
+// answer answers a container's question about its own pod.
 func (s *Server) answer(ctx context.Context, conn *net.UnixConn, from Process, raw []byte) {
 	question, err := agentapi.ParseQuestion(raw)
 	switch {
@@ -378,7 +378,7 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn, from Process, r
 	reply(ctx, conn, s.Answers, Asker{PodUID: from.PodUID, Container: from.Container}, question)
 }
 
-// reply sends the answer, or the reason why there is none.
+// reply sends the answer, or an error with the cause.
 func reply(ctx context.Context, conn *net.UnixConn, answers Answers, who Asker, question agentapi.Question) {
 	answer, err := answers.Answer(ctx, who, question)
 	var packets [][]byte
@@ -404,8 +404,8 @@ func send(conn *net.UnixConn, packets ...[]byte) {
 // caller is the process that made a connection.
 type caller struct {
 	Process
-	known  bool   // it is listed
-	handle Handle // set while it is not listed
+	known  bool   // whether the process is listed
+	handle Handle // set while the process is not listed
 }
 
 // register lists the caller.
@@ -413,7 +413,7 @@ func (c *caller) register(r *Registry) Outcome {
 	if c.known {
 		return Known
 	}
-	c.known = true // the registry owns the handle from here on
+	c.known = true // the registry now owns the handle
 	return r.add(c.Process, c.handle, nil)
 }
 
@@ -423,10 +423,10 @@ func (c *caller) close() {
 	}
 }
 
-// peer identifies the process that connected, by SO_PEERCRED and a pidfd. For a process that is not
-// listed, peer returns only the pid and the pidfd. Before Linux 6.5 the pidfd refers to the process
-// that has the pid now. The process with the pid is alive and is listed in its own container, even
-// if another process connected.
+// peer identifies the process that connected, by SO_PEERCRED and a pidfd. For an unlisted process,
+// peer returns only the pid and the pidfd. Before Linux 6.5, the pidfd refers to the process that
+// has the pid now, even if another process connected. The server then lists a live process in that
+// process's own container.
 func (s *Server) peer(c rawConn) (caller, error) {
 	credentials, err := unix.GetsockoptUcred(c.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -434,7 +434,7 @@ func (s *Server) peer(c rawConn) (caller, error) {
 	}
 	pid := int(credentials.Pid)
 	if pid <= 0 {
-		return caller{}, ErrGone // the peer is in a pid namespace that is not ours
+		return caller{}, ErrGone // the peer is in a pid namespace outside the agent's
 	}
 	if known, ok := s.Registry.known(pid); ok {
 		return caller{Process: known, known: true}, nil
@@ -443,8 +443,8 @@ func (s *Server) peer(c rawConn) (caller, error) {
 	return caller{Process: Process{PID: pid}, handle: handle}, err
 }
 
-// look reads a caller that is not listed from procfs. If the caller is among the arrivals, look
-// settles all of them. On failure look closes the handle.
+// look reads an unlisted caller from procfs. If the caller is among the arrivals, look settles all
+// arrivals. On failure, look closes the handle.
 func (s *Server) look(c *caller) (err error) {
 	if c.known {
 		return nil

@@ -23,7 +23,7 @@ import (
 
 const patience = 10 * time.Second
 
-// The test's own program also acts as the client of some tests.
+// TestMain runs the tests, or a client of some tests if the environment names a socket.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("REGISTRY_TEST_SOCKET"); path != "" {
 		os.Exit(client(path))
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// client registers after the first byte of its input, and stays until its input ends.
+// client registers after the first byte of its input, and runs until its input ends.
 func client(path string) int {
 	_, _ = os.Stdin.Read(make([]byte, 1))
 	conn, err := net.Dial("unixpacket", path)
@@ -47,8 +47,8 @@ func client(path string) int {
 	return 0
 }
 
-// house is a server with a procfs in which it looks up its clients: the host's procfs, except for
-// the clients' cgroups.
+// house is a server with a procfs in which the server looks up its clients. The procfs has the
+// host's files, except for the clients' cgroups.
 type house struct {
 	*testing.T
 	*Server
@@ -57,7 +57,7 @@ type house struct {
 
 func newHouse(t *testing.T) *house {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "registry") // a socket's path is short
+	dir, err := os.MkdirTemp("", "registry") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func (h *house) serve() {
 }
 
 // listening reports whether a process listens at a socket, by a flag in the kernel's list of
-// sockets. A connection would be visible to the server.
+// sockets. The server would notice a connection.
 func listening(path string) bool {
 	const acceptsConnections = "00010000"
 	table, _ := os.ReadFile("/proc/net/unix")
@@ -94,7 +94,7 @@ func (h *house) start() {
 	h.Cleanup(func() { cancel(); <-done })
 }
 
-// contain puts a process into a container.
+// contain puts a process into a container in the house's procfs.
 func (h *house) contain(pid int, container string) {
 	h.Helper()
 	dir := filepath.Join(h.proc, strconv.Itoa(pid))
@@ -204,7 +204,7 @@ func TestAProcessOutsideOfContainersIsNotKnown(t *testing.T) {
 	}
 }
 
-// register has another process register. The process ends when leave is called.
+// register starts a process that registers. The process ends when the test calls leave.
 func (h *house) register(container string) (leave func()) {
 	h.Helper()
 	child := exec.Command(os.Args[0])
@@ -302,7 +302,7 @@ func TestAnEndedProcessIsUnlistedWhenItsPIDIsLookedUp(t *testing.T) {
 	}
 }
 
-// A process claims its slot. The claim holds if its pid is right.
+// TestSlot checks that Slot returns the slot that a process claims, if the claim has the right pid.
 func TestSlot(t *testing.T) {
 	for name, tt := range map[string]struct {
 		claim *Claim
@@ -319,7 +319,7 @@ func TestSlot(t *testing.T) {
 	}
 }
 
-// A reused pid belongs to another process.
+// TestAReusedPIDIsAnotherProcess checks that a process with a reused pid is a different process.
 func TestAReusedPIDIsAnotherProcess(t *testing.T) {
 	h := newHouse(t)
 	processes, handles := h.sleepers(1, id)
@@ -338,8 +338,8 @@ func TestAReusedPIDIsAnotherProcess(t *testing.T) {
 	}
 }
 
-// A silent client with thousands of open connections blocks no other client and costs almost no
-// processor time.
+// TestHalfOpenConnections checks that a silent client with a thousand open connections blocks no
+// other client and occupies few goroutines.
 func TestHalfOpenConnections(t *testing.T) {
 	h := newHouse(t)
 	h.contain(os.Getpid(), id)
@@ -360,15 +360,15 @@ func TestHalfOpenConnections(t *testing.T) {
 	}
 }
 
-// Running containers have the directory mounted. Processes reach the running agent even after the
-// socket in the directory is replaced.
+// TestTheSocketComesAgain checks that processes reach the running agent even after another agent
+// has replaced the socket. Running containers have mounted the socket's directory.
 func TestTheSocketComesAgain(t *testing.T) {
 	h := newHouse(t)
 	h.contain(os.Getpid(), id)
 	if err := os.MkdirAll(filepath.Dir(h.Path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The previous agent was killed and left its socket.
+	// The previous agent was killed and left a socket at the path.
 	if err := os.Symlink("/nowhere", h.Path); err != nil {
 		t.Fatal(err)
 	}

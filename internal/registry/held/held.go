@@ -19,7 +19,7 @@ type Holdings struct {
 }
 
 // Of returns the memory that a process holds of each of its container's GPUs. Of looks up the
-// process by the pid that the kernel reports, which NVML uses on the host.
+// process by the pid that the kernel reports. NVML uses the same pid on the host.
 func (h Holdings) Of(ctx context.Context, process registry.Process) (map[string]uint64, error) {
 	return h.Looks.Of(ctx, process.PID, h.GPUs(process.Container))
 }

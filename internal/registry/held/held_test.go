@@ -28,7 +28,7 @@ import (
 )
 
 // These variables turn the test's own program into a server. A process can open NVML only once, so
-// each driver needs its own process.
+// each driver needs a separate process.
 const (
 	serveVariable = "HELD_TEST_SOCKET"
 	gpusVariable  = "HELD_TEST_GPUS"
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve serves an agent's socket until its input ends.
+// serve serves an agent's socket until its standard input ends.
 func serve(socket string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); cancel() }()
@@ -64,7 +64,7 @@ const (
 	patience = 10 * time.Second
 )
 
-// site is a machine with GPUs of a simulated driver, and an agent on it.
+// site is a machine with GPUs of a simulated driver, and with an agent.
 type site struct {
 	*testing.T
 	*simtest.Machine
@@ -76,7 +76,7 @@ type site struct {
 
 func newSite(t *testing.T, profile string) *site {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "held") // a socket's path is short
+	dir, err := os.MkdirTemp("", "held") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func (s *site) startAgent() {
 	})
 }
 
-// asker is a process that holds memory and asks for its amount.
+// asker is a process that holds GPU memory and asks for the amount.
 type asker struct {
 	*site
 	in    io.Writer
@@ -132,7 +132,8 @@ type asker struct {
 	bytes uint64
 }
 
-// asker starts an asker, in its own pid namespace or in the agent's.
+// asker starts an asker, in a new pid namespace if contained, and in the agent's pid namespace if
+// not.
 func (s *site) asker(bytes uint64, contained bool) *asker {
 	s.Helper()
 	program, err := buildAsker()
@@ -194,14 +195,15 @@ func (a *asker) ask() string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-// told returns the output of an asker to which the agent reported the memory that it really holds.
+// told returns the answer with the memory that the asker really holds, as asker.c prints it.
 func (a *asker) told() string {
 	hex := strings.ReplaceAll(strings.TrimPrefix(a.uuids[0], "GPU-"), "-", "")
 	return fmt.Sprintf(" %s=%d", hex, a.bytes)
 }
 
-// The agent reports to a process in a container the memory that it holds, whatever NVML reports in
-// containers. The agent asks on the host, for the pid that the kernel reports.
+// TestEveryRegime checks that the agent reports the memory that a process in a container holds,
+// whatever NVML reports in containers. The agent queries NVML on the host, for the pid that the
+// kernel reports.
 func TestEveryRegime(t *testing.T) {
 	for _, tt := range []struct {
 		regime string
@@ -239,8 +241,8 @@ func TestEveryRegime(t *testing.T) {
 	}
 }
 
-// While NVML hangs, questions soon end without an answer. After the hang, the same agent and a new
-// agent both answer questions.
+// TestNVMLHangs checks that questions soon end without an answer while NVML hangs. After the hang,
+// the same agent and a new agent both answer questions.
 func TestNVMLHangs(t *testing.T) {
 	s := newSite(t, "")
 	a := s.asker(10*mib, true)
@@ -267,7 +269,7 @@ func TestNVMLHangs(t *testing.T) {
 	eventually.Holds(s, patience, "the next agent answers", func() bool { return a.ask() == a.told() })
 }
 
-// One of two GPUs hangs: the answer still covers the other GPU.
+// TestOneGPUHangs checks that the answer covers a GPU that works while another GPU hangs.
 func TestOneGPUHangs(t *testing.T) {
 	s := newSite(t, "")
 	a := s.asker(10*mib, true)
@@ -276,8 +278,8 @@ func TestOneGPUHangs(t *testing.T) {
 	eventually.Holds(s, patience, "it is told of the GPU that answers", func() bool { return a.ask() == a.told() })
 }
 
-// A container that floods the agent gets some answers, causes a bounded number of driver queries,
-// and blocks no registration of another container.
+// TestAFlood checks that containers that flood the agent cause a bounded number of driver queries,
+// and that another container gets some answers.
 func TestAFlood(t *testing.T) {
 	s := newSite(t, "nvml_processes = 2ms\n")
 	a := s.asker(10*mib, true)
@@ -318,7 +320,7 @@ func TestAFlood(t *testing.T) {
 	}
 }
 
-// agentCalls returns how often the agent has called NVML.
+// agentCalls returns the number of the agent's calls of NVML.
 func (s *site) agentCalls() uint64 {
 	s.Helper()
 	users, err := s.truth.NVMLUsers()
