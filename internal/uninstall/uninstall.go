@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package uninstall removes nri-vgpu from a node. Package cluster handles the cluster before
-// and after the removal. Package nodefiles removes the files of a node.
+// Package uninstall removes nri-vgpu from a node. Package cluster handles the cluster before and
+// after the removal from its nodes. Package nodefiles removes the files of a node.
 package uninstall
 
 import (
@@ -27,18 +27,18 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/cdispec"
 )
 
-// Options describe the removal from a node.
+// Options describes the removal from a node.
 type Options struct {
 	Config config.Config
 	// Root is the node's root directory. An empty Root stands for the root of this process.
 	Root string
-	// Out receives messages about pods that keep files and about foreign files. Err receives
-	// errors about processes that could not be ended.
+	// Out receives messages about pods that keep files and about foreign files. Err receives errors
+	// about processes that Node could not end.
 	Out, Err io.Writer
 }
 
-// Node removes the installed files from the node, except the files that living pods use.
-// Node changes the root to the node's.
+// Node removes the installed files from the node, except the files that living pods use. Node
+// changes this process's root to the node's root.
 func Node(ctx context.Context, o Options) error {
 	cfg := o.Config
 	if err := enter(o.Root); err != nil {
@@ -82,8 +82,8 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// enter changes the root directory. Links on the node, such as /var/run, are relative to the
-// node's root.
+// enter changes the root directory, because links on the node, such as /var/run, are relative to
+// the node's root.
 func enter(root string) error {
 	if root == "" {
 		return nil

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster removes nri-vgpu's pods before nri-vgpu is removed from a cluster. Agents
-// and patchers end, then every node removes its files, and the package waits for the nodes.
+// Package cluster removes nri-vgpu's pods before nri-vgpu is removed from a cluster. After the
+// agents and patchers have ended, every node removes its files, and the package waits for all
+// nodes.
 package cluster
 
 import (
@@ -23,7 +24,7 @@ import (
 // Cleanup is the DaemonSet whose pods become Ready when their node is clean.
 const Cleanup = "nri-vgpu-cleanup"
 
-// installed are the DaemonSets that are deleted first.
+// installed are the DaemonSets that Begin deletes.
 var installed = []string{"nri-vgpu", "extended-resource-patcher"}
 
 const (
@@ -31,7 +32,7 @@ const (
 	interval  = time.Second
 )
 
-// Removal is the removal of nri-vgpu from a cluster.
+// Removal removes nri-vgpu from a cluster.
 type Removal struct {
 	Client    kubernetes.Interface
 	Namespace string
@@ -39,8 +40,8 @@ type Removal struct {
 	Out       io.Writer
 }
 
-// Begin deletes the DaemonSets and waits until no Ready node has one of their pods. A running pod
-// would restore the files on nodes and the entries in Node objects.
+// Begin deletes the DaemonSets and waits until their pods have gone from all Ready nodes. A running
+// pod would restore the files on nodes and the entries in Node objects.
 func (r Removal) Begin(ctx context.Context) error {
 	for _, name := range installed {
 		err := r.Client.AppsV1().DaemonSets(r.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
@@ -103,7 +104,7 @@ func podReady(pod *corev1.Pod) bool {
 	})
 }
 
-// reason returns why a container of the pod ended or waits.
+// reason returns the message of an ended or waiting container of the pod.
 func reason(pod *corev1.Pod) string {
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		last, waiting := status.LastTerminationState.Terminated, status.State.Waiting
@@ -117,7 +118,7 @@ func reason(pod *corev1.Pod) string {
 	return ""
 }
 
-// sayMissing lists the nodes that are not Ready and were skipped.
+// sayMissing prints the nodes that Await skipped because they are not Ready.
 func (r Removal) sayMissing(ctx context.Context) error {
 	ready, err := r.readyNodes(ctx)
 	if err != nil {

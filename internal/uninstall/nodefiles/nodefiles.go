@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodefiles removes nri-vgpu's files from a node, except the files that living pods
-// use. The guard watches these pods, and calls this package again until they are gone.
+// Package nodefiles removes nri-vgpu's files from a node, except the files that living pods use.
+// The guard watches the living pods, and calls this package again until all of them are gone.
 package nodefiles
 
 import (
@@ -20,21 +20,21 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/usagefs"
 )
 
-// KubeletPods contains a directory of each pod that the kubelet knows. The directory
-// survives a reboot and exists until the pod is deleted.
+// KubeletPods contains a directory for each pod that the kubelet knows. A pod's directory survives
+// a reboot and exists until the pod is deleted.
 const KubeletPods = "/var/lib/kubelet/pods"
 
 // Remover removes nri-vgpu from a node, except the files that living pods use. The guard watches
-// these pods and rejects their restarted containers, which would run without limits. After the last
-// pod is gone, the guard removes the rest and itself. In the configured directories, Remover
-// removes the files of nri-vgpu, and the directories if they are then empty.
+// the living pods and rejects their restarted containers, which would run without limits. After the
+// last pod is gone, the guard removes the remaining files and itself. In the configured
+// directories, Remover removes the files of nri-vgpu, and then the directories that are empty.
 type Remover struct {
-	// Root is the root of the node's file system, "" for the root of this process.
+	// Root is the root of the node's file system; "" for the root of this process.
 	Root string
 	// Proc is a procfs that shows the node's processes.
 	Proc string
-	// Program is the path of the guard's program on the node, "" if there is none. The guard's
-	// settings are beside the program.
+	// Program is the path of the guard's program on the node; "" for a node without a guard. The
+	// guard's settings are in the directory of the program.
 	Program string
 }
 
@@ -48,7 +48,7 @@ type Left struct {
 	Others []string
 }
 
-// Remove removes the files that no living pod uses. Remove can be repeated.
+// Remove removes the files that no living pod uses. The caller may call Remove again.
 func (r Remover) Remove(s guardfile.Settings) (Left, error) {
 	live, err := r.Living(s)
 	if err != nil {
@@ -59,7 +59,7 @@ func (r Remover) Remove(s guardfile.Settings) (Left, error) {
 		return Left{Others: r.others(s)}, err
 	}
 	left := Left{Pods: live}
-	// From this call on, the guard rejects containers of these pods, and no others.
+	// After this call, the guard rejects containers of these pods, and no other containers.
 	if err := r.retire(s, live); err != nil {
 		return left, err
 	}
@@ -75,7 +75,7 @@ func (r Remover) Remove(s guardfile.Settings) (Left, error) {
 		removeOwn(r.at(s.StateDir), inStateDir))
 }
 
-// retire sets the remaining pods in the settings of the guard, if there is one.
+// retire writes the living pods into the settings of the guard, if the node has a guard.
 func (r Remover) retire(s guardfile.Settings, live []string) error {
 	if r.Program == "" || slices.Equal(s.Retiring, live) {
 		return nil
@@ -84,12 +84,12 @@ func (r Remover) retire(s guardfile.Settings, live []string) error {
 	return s.Write(r.at(r.Program))
 }
 
-// candidates returns the UIDs of the pods that have files of nri-vgpu or request GPUs. The UIDs are
-// those that the runtime uses.
+// candidates returns the UIDs of the pods that have files of nri-vgpu or request GPUs, as the
+// runtime uses the UIDs.
 func (r Remover) candidates(s guardfile.Settings, containers string) ([]string, error) {
 	pods := slices.Clone(s.Retiring)
 	if r.Program != "" {
-		// An earlier attempt has removed the list, and recorded its pods in the settings.
+		// An earlier attempt may have removed the list, after it recorded the pods in the settings.
 		before, err := guardfile.ReadSettings(paths.GuardSettings(r.at(r.Program)))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -114,9 +114,9 @@ func (r Remover) candidates(s guardfile.Settings, containers string) ([]string, 
 	return slices.Compact(pods), nil
 }
 
-// removeAll removes all files.
+// removeAll removes all files of nri-vgpu.
 func (r Remover) removeAll(s guardfile.Settings) error {
-	// The clients' shared memory is a separate file system.
+	// The shared memory of MPS clients is a separate file system.
 	_ = unix.Unmount(r.at(paths.MPSSHM(s.RunDir)), unix.MNT_DETACH)
 	if err := errors.Join(usagefs.Remove(r.at(paths.Usage(s.RunDir))), removeVersions(r.at(s.InstallDir)), removeOwn(r.at(s.StateDir), inStateDir)); err != nil {
 		return err
@@ -126,16 +126,16 @@ func (r Remover) removeAll(s guardfile.Settings) error {
 			return err
 		}
 	}
-	// The run directory is last, because a running guard writes its status there.
+	// removeAll removes the run directory last, because a running guard writes its status into it.
 	return removeOwn(r.at(s.RunDir), inRunDir)
 }
 
-// RemoveGuard removes the guard from the runtime's plugin directory. A running guard ends.
+// RemoveGuard removes the guard from the runtime's plugin directory. A running guard then exits.
 func RemoveGuard(pluginDir string) error {
 	return RemoveProgram(filepath.Join(pluginDir, paths.GuardProgram))
 }
 
-// RemoveProgram removes the guard's program and settings. A running guard ends.
+// RemoveProgram removes the guard's program and settings. A running guard then exits.
 func RemoveProgram(program string) error {
 	for _, path := range []string{paths.GuardSettings(program), program} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -171,8 +171,8 @@ func (r Remover) living(pods []string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(pods), func(uid string) bool { return !found[uid] }), nil
 }
 
-// ofPod reports whether the cgroups belong to a pod. The names of systemd contain "_" for
-// "-".
+// ofPod reports whether the cgroups belong to a pod. Names of systemd's driver contain "_" in place
+// of "-".
 func ofPod(cgroups, uid string) bool {
 	return strings.Contains(cgroups, "pod"+uid) || strings.Contains(cgroups, "pod"+strings.ReplaceAll(uid, "-", "_"))
 }

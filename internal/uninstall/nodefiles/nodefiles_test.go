@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	running = "0fc30b6a-0000-4000-8000-00000000000a" // has processes
+	running = "0fc30b6a-0000-4000-8000-00000000000a" // this pod has processes
 	known   = "0fc30b6a-0000-4000-8000-00000000000b" // known only to the kubelet, as after a boot
-	pending = "0fc30b6a-0000-4000-8000-00000000000c" // requests GPUs and has a sandbox
+	pending = "0fc30b6a-0000-4000-8000-00000000000c" // this pod requests GPUs and has a sandbox
 	gone    = "0fc30b6a-0000-4000-8000-00000000000d"
 )
 
-// installed returns a node with nri-vgpu installed, as mounted at /host in a container.
+// installed returns the Remover and the settings of a node on which nri-vgpu is installed.
 func installed(t *testing.T) (Remover, guardfile.Settings) {
 	t.Helper()
 	root, proc := t.TempDir(), t.TempDir()
@@ -69,7 +69,7 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// runs adds a process to a pod. The cgroup has either of the two naming schemes.
+// runs adds a process to a pod. For pid 3, the cgroup has a name of systemd's driver.
 func (r Remover) runs(t *testing.T, pid, uid string) {
 	t.Helper()
 	cgroup := "4:memory:/kubepods/besteffort/pod" + uid + "/" + strings.Repeat("ab", 32) + "\n"
@@ -98,7 +98,7 @@ func TestRemoveLeavesWhatPodsUse(t *testing.T) {
 	r, s := installed(t)
 	r.runs(t, "2", running)
 	r.runs(t, "3", pending)
-	// Remove can be repeated, even after it has removed the list of requesting pods.
+	// A second Remove succeeds even after the first Remove has removed the list of requesting pods.
 	for range 2 {
 		left, err := r.Remove(s)
 		if err != nil || !slices.Equal(left.Pods, []string{running, known, pending}) {
@@ -123,7 +123,7 @@ func TestRemoveLeavesWhatPodsUse(t *testing.T) {
 		t.Errorf("the guard watches over %v, %v", watched.Retiring, err)
 	}
 
-	// The guard continues with its settings.
+	// Once the pods are gone, the guard calls Remove with its settings.
 	for _, path := range []string{filepath.Join(r.Proc, "2"), filepath.Join(r.Proc, "3"), r.at("/var/lib/kubelet")} {
 		if err := os.RemoveAll(path); err != nil {
 			t.Fatal(err)
@@ -154,7 +154,8 @@ func TestRemoveWithoutAGuard(t *testing.T) {
 	}
 }
 
-// The configuration names the directories. Files of other programs in the directories stay.
+// TestRemoveLeavesFilesOfOthers checks that Remove keeps files of other programs in the configured
+// directories.
 func TestRemoveLeavesFilesOfOthers(t *testing.T) {
 	r, s := installed(t)
 	for _, path := range []string{
@@ -199,7 +200,7 @@ func TestRemoveLeavesFilesOfOthers(t *testing.T) {
 	}
 }
 
-// If no processes are visible, no pod counts as dead.
+// TestRemoveNeedsToSeeProcesses checks that no pod counts as dead if no processes are visible.
 func TestRemoveNeedsToSeeProcesses(t *testing.T) {
 	r, s := installed(t)
 	r.Proc = t.TempDir()
@@ -212,7 +213,8 @@ func TestRemoveNeedsToSeeProcesses(t *testing.T) {
 	}
 }
 
-// A directory that is a mount point cannot be removed, and is emptied.
+// TestAMountIsEmptied checks that remove empties a mount point, because a mount point cannot be
+// removed.
 func TestAMountIsEmptied(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return
@@ -235,7 +237,7 @@ func TestAMountIsEmptied(t *testing.T) {
 	}
 }
 
-// A partially removed version is recognized at the next attempt.
+// TestAVersionIsFoundAgain checks that the next attempt recognizes a partially removed version.
 func TestAVersionIsFoundAgain(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return
@@ -283,7 +285,7 @@ func TestListsThatCannotBeReadAreAnError(t *testing.T) {
 			}
 		})
 	}
-	// The removal also succeeds if the list is missing, or corrupt and thus not trusted.
+	// Living ignores a corrupt list.
 	if err := os.WriteFile(paths.AskingPods(r.at(s.StateDir)), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -28,14 +28,14 @@ var (
 	stateNames = []string{paths.AskingPods(""), paths.Contexts(""), paths.MPSLogs("")}
 )
 
-// inRunDir reports whether nri-vgpu wrote an entry of paths.run_dir.
+// inRunDir reports whether nri-vgpu has written an entry of paths.run_dir.
 func inRunDir(path string) bool { return named(path, runNames) }
 
-// inStateDir reports whether nri-vgpu wrote an entry of paths.state_dir.
+// inStateDir reports whether nri-vgpu has written an entry of paths.state_dir.
 func inStateDir(path string) bool { return named(path, stateNames) }
 
-// named reports whether a path has one of the names, or a temporary name of a killed writer,
-// such as ".node.json123".
+// named reports whether a path has one of the names, or a temporary name of a killed writer, such
+// as ".node.json123".
 func named(path string, names []string) bool {
 	name := filepath.Base(path)
 	replaced := strings.TrimRight(name, "0123456789")
@@ -43,9 +43,9 @@ func named(path string, names []string) bool {
 		replaced != name && strings.HasPrefix(replaced, ".") && slices.Contains(names, replaced[1:])
 }
 
-// inInstallDir reports whether nri-vgpu wrote an entry of paths.install_dir: a version's
-// directory or a staging directory. Versions can have any name. Each version contains the
-// list of the preloaded libraries.
+// inInstallDir reports whether nri-vgpu has written an entry of paths.install_dir: a version's
+// directory or a staging directory. A version can have any name. The directory of each version
+// contains the list of the preloaded libraries.
 func inInstallDir(path string) bool {
 	if strings.HasPrefix(filepath.Base(path), paths.Staging) {
 		return true
@@ -54,8 +54,7 @@ func inInstallDir(path string) bool {
 	return err == nil && bytes.Contains(libraries, []byte(paths.ContainerCUDA))
 }
 
-// removeVersions removes the versions in paths.install_dir, and the directory if it is then
-// empty.
+// removeVersions removes the versions in paths.install_dir, and then the directory if it is empty.
 func removeVersions(dir string) error {
 	entries, err := list(dir)
 	if err != nil {
@@ -64,8 +63,8 @@ func removeVersions(dir string) error {
 	isList := func(path string) bool { return filepath.Base(path) == paths.Preload }
 	for _, path := range entries {
 		if inInstallDir(path) {
-			// The list is removed last, so that an interrupted removal can recognize the
-			// version again.
+			// removeBut keeps the list, so that the next attempt recognizes the version after an
+			// interruption. removeOwn removes the list.
 			if err := removeBut(path, isList); err != nil {
 				return err
 			}
@@ -74,8 +73,8 @@ func removeVersions(dir string) error {
 	return removeOwn(dir, inInstallDir)
 }
 
-// removeOwn removes nri-vgpu's files in a directory. removeOwn removes the directory if it
-// is then empty and not a mount point.
+// removeOwn removes nri-vgpu's files in a directory, and then the directory if it is empty and not
+// a mount point.
 func removeOwn(dir string, own func(path string) bool) error {
 	if err := removeBut(dir, func(path string) bool { return !own(path) }); err != nil {
 		return err
@@ -87,7 +86,7 @@ func removeOwn(dir string, own func(path string) bool) error {
 	return nil
 }
 
-// removeBut removes all entries of a directory except those to keep.
+// removeBut removes all entries of a directory except those for which keep returns true.
 func removeBut(dir string, keep func(path string) bool) error {
 	entries, err := list(dir)
 	problems := []error{err}
@@ -99,7 +98,7 @@ func removeBut(dir string, keep func(path string) bool) error {
 	return errors.Join(problems...)
 }
 
-// remove removes a file or a directory. If path is a mount point, remove removes the content.
+// remove removes a file or a directory. If path is a mount point, remove empties the directory.
 func remove(path string) error {
 	if err := os.RemoveAll(path); err != nil && !errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("remove what was installed: %w", err)
