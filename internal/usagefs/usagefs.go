@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usagefs creates a file system for each container's usage page. The file
-// system is in memory and has room for the page alone. A tenant that extends the
-// page takes no memory from the node.
+// Package usagefs creates a file system for each container's usage page. The file system is in
+// memory and has room for the page alone. A tenant that extends the page thus takes no further
+// memory from the node.
 package usagefs
 
 import (
@@ -19,34 +19,32 @@ import (
 const (
 	// source is the name of the file systems in mountinfo.
 	source = "nri-vgpu-usage"
-	// inodes is the number of inodes: the root, the page and one more. The kernel
-	// counts extended attributes against the same limit, 1 KiB for an inode, and a
-	// security module may label the page.
+	// inodes is the number of inodes: for the root, the page and one more. The kernel counts each
+	// KiB of extended attributes as an inode, and a security module may label the page.
 	inodes = 3
 )
 
-// Mounts are the file systems of a node's usage pages. Each file system is mounted
-// at <pod UID>/<container>/<instance>, which only root can access. The agent
-// mounts in its mount namespace. By mount propagation the node has the mount too,
-// and keeps it when the agent ends.
+// Mounts are the file systems of a node's usage pages. Each file system is mounted at <pod
+// UID>/<container>/<instance>, which only root can access. The agent mounts a file system in the
+// agent's mount namespace. Mount propagation adds the mount to the node's namespace, where the
+// mount remains after the agent exits.
 type Mounts struct {
 	// Dir is the directory of the mounts.
 	Dir  string
 	name string
 	size int64
-	// swaps reports that the kernel does not support the option noswap, which Linux
-	// 6.4 introduced.
+	// swaps reports whether the kernel lacks the option noswap, which Linux 6.4 introduced.
 	swaps atomic.Bool
 }
 
-// New returns the file systems below a directory. Each file system has room for one file with
-// this name and size.
+// New returns the file systems below a directory. Each file system has room for one file with this
+// name and size.
 func New(dir, name string, size int64) *Mounts {
 	return &Mounts{Dir: dir, name: name, size: size}
 }
 
-// Make mounts a new file system for a container and returns its file, which is
-// empty. File systems of earlier instances of the container stay until Keep.
+// Make mounts a new file system for a container, and returns its new, empty file. File systems of
+// earlier instances of the container stay until Keep.
 func (m *Mounts) Make(podUID, container string) (*os.File, error) {
 	parent := filepath.Join(m.Dir, podUID, container)
 	if err := os.MkdirAll(parent, 0o700); err != nil {
@@ -89,8 +87,8 @@ func (m *Mounts) Keep(podUID, container string, page *os.File) error {
 	return RemoveBut(filepath.Join(m.Dir, podUID, container), func(path string) bool { return path == own })
 }
 
-// RemoveBut removes the entries of a directory, as Remove does, except those to
-// keep.
+// RemoveBut removes the entries of a directory, as Remove does, except those for which keep returns
+// true.
 func RemoveBut(dir string, keep func(path string) bool) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,10 +111,9 @@ func (m *Mounts) Remove(podUID string, container ...string) error {
 	return Remove(filepath.Join(append([]string{m.Dir, podUID}, container...)...))
 }
 
-// Remove removes a directory and unmounts all mounts on or below it. Processes that
-// use a page keep the page. If the mounts of this namespace do not propagate to the
-// node's, the node's mounts are still removed. The kernel detaches a mount when its
-// directory is removed.
+// Remove removes a directory, and unmounts all mounts on or below it. Processes that use a page
+// keep the page. Remove also removes the node's mounts if the mounts of this namespace do not
+// propagate to the node's namespace: the kernel detaches a mount when its directory is removed.
 func Remove(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
@@ -137,7 +134,7 @@ func Remove(dir string) error {
 func unmount(dir string) error {
 	for {
 		err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EINVAL) { // nothing is mounted
+		if errors.Is(err, unix.EINVAL) { // nothing is mounted on dir
 			return nil
 		}
 		if err != nil {

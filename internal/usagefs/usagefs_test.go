@@ -15,14 +15,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/ownmounts"
 )
 
-// pageSize is the capacity of these file systems.
+// pageSize is the capacity of the tests' file systems.
 const pageSize = 2 << 20
 
-// roleVariable is set in processes that the tests start from this program.
+// roleVariable is the environment variable with the role of a process that a test starts from this
+// program.
 const roleVariable = "NRI_VGPU_TEST_ROLE"
 
-// roles are the functions of these processes. Each command takes the directory of the mounts as its
-// argument.
+// roles are the functions of the processes with roles. The argument is the directory of the mounts,
+// or the path of a page for the tenant.
 var roles = map[string]func(dir string) error{
 	"agent": func(dir string) error {
 		page, err := New(dir, "page", pageSize).Make("pod", "main")
@@ -38,8 +39,7 @@ var roles = map[string]func(dir string) error{
 		}
 		return Remove(dir)
 	},
-	// The tenant is another user, in a new user namespace, and has access only to the
-	// page.
+	// The tenant is another user, in a new user namespace, and has access only to the page.
 	"tenant": func(page string) error {
 		f, err := os.OpenFile(page, os.O_RDWR, 0)
 		if err != nil {
@@ -104,7 +104,8 @@ func free(t *testing.T, dir string) (blocks, files uint64) {
 	return s.Bfree, s.Ffree
 }
 
-// A tenant has the page mounted into its container, where it may be root.
+// TestATenantTakesNoMoreThanThePage checks that a tenant cannot take the node's memory through the
+// page. The tenant's container has mounted the page, and the tenant may be root in the container.
 func TestATenantTakesNoMoreThanThePage(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return
@@ -167,8 +168,8 @@ func TestATenantTakesNoMoreThanThePage(t *testing.T) {
 	}
 }
 
-// The kernel kills a process that writes to its mapping of the page if the file system is
-// full. Therefore the whole page must be writable at any time.
+// TestAllOfThePageCanBeWritten checks that the whole page is writable at any time. If the file
+// system is full, the kernel kills a process that writes to its mapping of the page.
 func TestAllOfThePageCanBeWritten(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return
@@ -236,7 +237,7 @@ func TestKeepAndRemove(t *testing.T) {
 	if _, err := first.WriteString("still there"); err != nil {
 		t.Error(err)
 	}
-	// Another mount may cover the file system.
+	// Another mount covers one of the file systems.
 	must(t, unix.Mount("over", filepath.Dir(other.Name()), "tmpfs", 0, ""))
 	for range 2 {
 		must(t, mounts.Remove("pod"))
@@ -271,7 +272,7 @@ func TestMakeLeavesNothingWhenItFails(t *testing.T) {
 			}
 		})
 	}
-	// In this test /run is full.
+	// This test fills /run.
 	var s unix.Statfs_t
 	must(t, unix.Statfs(run, &s))
 	for i := range s.Ffree {
@@ -286,8 +287,9 @@ func TestMakeLeavesNothingWhenItFails(t *testing.T) {
 	}
 }
 
-// The agent's mount namespace ends with the agent. The cleanup container of an
-// uninstallation sees only the node's mounts, and can remove them.
+// TestMountsOutliveTheAgentAndGoWithTheirDirectories checks that the cleanup container of an
+// uninstallation can remove the node's mounts. The container sees no mounts of the agent, because
+// the agent's mount namespace ends with the agent.
 func TestMountsOutliveTheAgentAndGoWithTheirDirectories(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return
@@ -315,7 +317,7 @@ func TestATenantInAUserNamespaceTakesNoMore(t *testing.T) {
 	run, mounts := node(t)
 	page := mounts.page(t, "pod", "main")
 	must(t, page.Chmod(0o666))
-	// The page is inaccessible at its path; the container has a bind mount of it.
+	// The tenant cannot access the page at its path, so the container has a bind mount of the page.
 	container := filepath.Join(run, "container")
 	must(t, os.WriteFile(container, nil, 0o600))
 	must(t, unix.Mount(page.Name(), container, "", unix.MS_BIND, ""))
