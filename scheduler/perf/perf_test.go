@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perf measures the scheduler with the plugin VGPU by Kubernetes' own scheduler_perf, beside
-// kube-scheduler's basic workload in the same run. "make bench-scheduler" runs it.
+// Package perf measures the scheduler with the plugin VGPU by Kubernetes' scheduler_perf. The same
+// run measures kube-scheduler's basic workload. "make bench-scheduler" runs the measurement.
 //go:build perf
 
 package perf
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// BenchmarkPerfScheduling has this name for scheduler_perf's output.
+// BenchmarkPerfScheduling has the name that scheduler_perf's output requires.
 func BenchmarkPerfScheduling(b *testing.B) {
 	perf.RunBenchmarkPerfScheduling(b, "testdata/workloads.yaml", "vgpu", frameworkruntime.Registry{vgpu.Name: vgpu.New, vgpu.FitName: vgpu.NewFit, vgpu.PreemptionName: vgpu.NewPreemption})
 }

@@ -23,16 +23,16 @@ import (
 // FitName is the name of the plugin Fit in KubeSchedulerConfiguration.
 const FitName = "VGPUNodeResourcesFit"
 
-// FitArgs are the arguments of Fit: those of VGPU, and those of NodeResourcesFit.
+// FitArgs are the arguments of VGPU and of NodeResourcesFit.
 type FitArgs struct {
 	Args                          `json:",inline"`
 	configv1.NodeResourcesFitArgs `json:",inline"`
 }
 
-// Fit is Kubernetes' plugin NodeResourcesFit without the resources that VGPU checks itself.
-// NodeResourcesFit validates the name of each extended resource for each node, which costs more than
-// all else that filters do. A profile that has VGPU may enable Fit and disable NodeResourcesFit; the
-// verdicts are the same.
+// Fit is Kubernetes' plugin NodeResourcesFit without the resources that VGPU itself checks.
+// NodeResourcesFit validates the name of each extended resource for each node, which costs more
+// than all other work of filters. A profile that has VGPU may enable Fit and disable
+// NodeResourcesFit. The verdicts are the same.
 type Fit struct {
 	*noderesources.Fit
 	ours []string
@@ -72,7 +72,7 @@ func NewFit(ctx context.Context, raw runtime.Object, handle fwk.Handle) (fwk.Plu
 // Name returns the plugin's name.
 func (*Fit) Name() string { return FitName }
 
-// PreFilter reads the pod's requests of the other resources.
+// PreFilter reads the pod's requests of resources that VGPU does not check.
 func (f *Fit) PreFilter(ctx context.Context, state fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	return f.Fit.PreFilter(ctx, state, f.others(pod), nodes)
 }

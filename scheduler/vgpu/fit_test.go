@@ -42,7 +42,8 @@ func accepts(t *testing.T, pod *corev1.Pod, info fwk.NodeInfo, all ...filters) b
 	return true
 }
 
-// TestFitChangesNoVerdict compares VGPU and Fit with VGPU and NodeResourcesFit.
+// TestFitChangesNoVerdict checks that VGPU with Fit accepts the same pods as VGPU with
+// NodeResourcesFit.
 func TestFitChangesNoVerdict(t *testing.T) {
 	handle, err := frameworkruntime.NewFramework(t.Context(), nil, nil)
 	if err != nil {
@@ -65,7 +66,7 @@ func TestFitChangesNoVerdict(t *testing.T) {
 		} {
 			node.Status.Allocatable[name] = *resource.NewQuantity(units, resource.DecimalSI)
 		}
-		// The sums may have become less than what the GPUs have.
+		// The Node's amounts may be smaller than the amounts of its GPUs.
 		if w.IntN(3) == 0 {
 			node.Status.Allocatable[corev1.ResourceName(w.cfg.Dialects.Native.Memory)] = *resource.NewQuantity(w.Int64N(20), resource.DecimalSI)
 		}

@@ -19,9 +19,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
-// group schedules a group as kube-scheduler does. First it assumes all members in the snapshot, whose
-// NodeInfos keep their generations. Then it reverts them, and reserves the members one after another
-// without a new snapshot.
+// group schedules a group in the manner of kube-scheduler. First, group assumes all members in the
+// snapshot, whose NodeInfos keep their generations. Then group reverts the members, and reserves
+// the members one after another without a new snapshot.
 type group struct {
 	plugin   *Plugin
 	snapshot *internalcache.Snapshot
@@ -29,7 +29,8 @@ type group struct {
 	assumed  []*corev1.Pod
 }
 
-// try finds a node for a member and assumes that the member is there. It reports whether there is one.
+// try finds a node for a member, assumes the member on the node, and reports whether a node was
+// found.
 func (g *group) try(t *testing.T, pod *corev1.Pod) bool {
 	t.Helper()
 	state := framework.NewCycleState()
@@ -67,7 +68,7 @@ func (g *group) try(t *testing.T, pod *corev1.Pod) bool {
 	return true
 }
 
-// judgeAlone judges the nodes for a pod without a group, so that the plugin remembers its verdicts.
+// judgeAlone judges the nodes for a pod without a group, so that the plugin caches the verdicts.
 func (g *group) judgeAlone(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	state := framework.NewCycleState()
@@ -85,7 +86,7 @@ func (g *group) judgeAlone(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// revert takes all members back, the last first.
+// revert removes all assumed members, the last member first.
 func (g *group) revert(t *testing.T) {
 	t.Helper()
 	for i := len(g.assumed) - 1; i >= 0; i-- {
@@ -96,7 +97,7 @@ func (g *group) revert(t *testing.T) {
 	}
 }
 
-// commit reserves all members, and returns them with their assignments.
+// commit reserves all members, and returns the members with their assignments.
 func (g *group) commit(t *testing.T) (bound []*corev1.Pod) {
 	t.Helper()
 	for i, pod := range g.assumed {
@@ -111,8 +112,8 @@ func (g *group) commit(t *testing.T) (bound []*corev1.Pod) {
 	return bound
 }
 
-// TestMembersOfAGroupFitTogether schedules groups on two nodes. As many members must find room as the
-// GPUs have room for, and the nodes must accept the assignments of all.
+// TestMembersOfAGroupFitTogether schedules groups on two nodes. Exactly as many members must find
+// room as fit in the GPUs, and the nodes must accept the assignments of all members.
 func TestMembersOfAGroupFitTogether(t *testing.T) {
 	for _, policy := range []string{config.PlaceBinpack, config.PlaceSpread, Fragmentation} {
 		for _, test := range []struct {
@@ -157,7 +158,7 @@ func nodeInfo(t *testing.T, snapshot *internalcache.Snapshot, name string) fwk.N
 	return info
 }
 
-// startAll starts bound pods on their nodes, which must have room for all of them.
+// startAll starts bound pods on their nodes, which must have room for all bound pods.
 func startAll(t *testing.T, bound []*corev1.Pod) {
 	t.Helper()
 	nodes := map[string]*member{}
@@ -176,8 +177,8 @@ func startAll(t *testing.T, bound []*corev1.Pod) {
 	}
 }
 
-// A view with assumed members must not stay cached after a revert, when the NodeInfo has its old
-// generation again.
+// TestAssumedMembersLeaveNoView checks that no view with assumed members stays cached after a
+// revert. After a revert, the NodeInfo has its old generation again.
 func TestAssumedMembersLeaveNoView(t *testing.T) {
 	c := &preemptionCase{gpus: []int{1, 1}, tenants: make([][]tenant, 2)}
 	snapshot := internalcache.NewTestSnapshotWithPodGroups(nil, c.nodes(), nil)
@@ -187,7 +188,7 @@ func TestAssumedMembersLeaveNoView(t *testing.T) {
 	}
 	g := &group{plugin: plugin.(*Plugin), snapshot: snapshot}
 	for i := range 2 {
-		// Filter first asks about a copy with nominated pods, which has another generation.
+		// Filter first judges a copy with nominated pods, which has another generation.
 		for _, name := range []string{"node-0", "node-1"} {
 			nominated := nodeInfo(t, snapshot, name).Snapshot()
 			info, err := framework.NewPodInfo(one("nominated", 1, 0, 1, 0))
@@ -205,17 +206,19 @@ func TestAssumedMembersLeaveNoView(t *testing.T) {
 	g.judgeAlone(t, one("alone", caseMiB, 0, 1, 0))
 }
 
-// nominating is a handle with nominated pods, which the framework has only for pods of its informer.
+// nominating is a handle with nominated pods. The framework accepts only nominated pods of its
+// informer.
 type nominating struct {
 	fwk.Handle
 	pods []fwk.PodInfo
 }
 
-// NominatedPodsForNode returns the pods.
+// NominatedPodsForNode returns the nominated pods, whatever the node.
 func (n *nominating) NominatedPodsForNode(string) []fwk.PodInfo { return n.pods }
 
-// A pod leaves the GPUs to a pod of higher priority for which preemption has made room on the node, if
-// it fits elsewhere, whatever its policy prefers.
+// TestRoomForNominatedPodsIsLeft checks that a pod avoids GPUs on which preemption has made room
+// for a pod of higher priority. The pod uses other GPUs if it fits there, whatever its policy
+// prefers.
 func TestRoomForNominatedPodsIsLeft(t *testing.T) {
 	c := newCase(1)
 	c.gpus, c.tenants = []int{2}, make([][]tenant, 1)
@@ -254,7 +257,7 @@ func TestRoomForNominatedPodsIsLeft(t *testing.T) {
 	if got := chosen(); !strings.Contains(got, uuidOf(0, 1)) {
 		t.Errorf("the GPU of the nominated pod is taken: %s", got)
 	}
-	// Without room elsewhere the pod gets what Filter has granted.
+	// Without room on other GPUs, the pod gets the GPU that Filter has allowed.
 	small = one("small", 14<<10, 0, 1, 0)
 	if got := chosen(); !strings.Contains(got, uuidOf(0, 0)) {
 		t.Errorf("got %s", got)

@@ -36,7 +36,7 @@ func TestOnlyReleasedGPUsWakeAPod(t *testing.T) {
 		"with GPUs":                 {podWith(corev1.ResourceList{memory: units(1)}), fwk.Queue},
 		"without":                   {podWith(corev1.ResourceList{"cpu": units(1)}), fwk.QueueSkip},
 		"with amounts of zero":      {podWith(corev1.ResourceList{memory: units(0)}), fwk.QueueSkip},
-		"with an invalid request":   {podWith(corev1.ResourceList{memory: units(1 << 50)}), fwk.Queue}, // its amounts count in the sums
+		"with an invalid request":   {podWith(corev1.ResourceList{memory: units(1 << 50)}), fwk.Queue}, // the amounts count in the sums
 		"that asked for whole GPUs": {podWith(corev1.ResourceList{corev1.ResourceName(p.config.Dialects.Native.Number): units(1)}), fwk.Queue},
 	} {
 		if got, err := p.afterDelete(klog.Background(), waiting, test.deleted, nil); err != nil || got != test.want {
@@ -106,7 +106,8 @@ func TestChangedAnnotationsWakeAPod(t *testing.T) {
 	}
 }
 
-// Pods with equal shares may request different resources, whose sums are checked apart.
+// TestVerdictsAreOfTheAmounts checks that a verdict depends on the requested resources. Pods with
+// equal shares may request different resources, and the plugin checks the sum of each resource.
 func TestVerdictsAreOfTheAmounts(t *testing.T) {
 	w := newWorld(1)
 	w.cfg = config.Default()

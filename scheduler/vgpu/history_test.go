@@ -26,7 +26,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// world draws random Nodes and pods; equal seeds draw equal histories.
+// world draws random Nodes and pods. Worlds with equal seeds draw equal histories.
 type world struct {
 	*rand.Rand
 	cfg  config.Config
@@ -50,7 +50,7 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-// limits draws a request in any dialect; empty: a container without GPUs.
+// limits returns a random request in any dialect, or an empty list for a container without GPUs.
 func (w *world) limits() corev1.ResourceList {
 	d := w.cfg.Dialects
 	units := func(most int64) int64 { return 1 + w.Int64N(most) }
@@ -77,8 +77,8 @@ func (w *world) limits() corev1.ResourceList {
 	return list
 }
 
-// resources draws a container's resources. The API server copies limits of extended resources to the
-// requests.
+// resources returns random resources of a container. The API server copies limits of extended
+// resources to the requests.
 func (w *world) resources() corev1.ResourceRequirements {
 	limits := w.limits()
 	return corev1.ResourceRequirements{Limits: limits, Requests: limits}
@@ -106,13 +106,13 @@ func (w *world) pod() *corev1.Pod {
 	return pod
 }
 
-// member is a node as the scheduler and as the node's agent see it.
+// member is a node in the views of the scheduler and of the node's agent.
 type member struct {
 	info   *framework.NodeInfo
 	gpus   []gpu.GPU
 	ledger *placement.Ledger
 	pods   []*corev1.Pod
-	// capacity is what the node advertises.
+	// capacity contains the amounts that the node advertises.
 	capacity map[string]int64
 }
 
@@ -200,7 +200,7 @@ func (m *member) start(cfg config.Config, pod *corev1.Pod) (map[string][]string,
 }
 
 // TestPluginAndNodeAgree draws histories of pods on several Nodes. The plugin's verdict on each pod
-// must be the verdict of the node's own ledger, and no node may refuse what the plugin assigned.
+// must equal the verdict of the node's own ledger. No node may refuse an assignment by the plugin.
 func TestPluginAndNodeAgree(t *testing.T) {
 	bound, resized := 0, 0
 	for seed := range uint64(150) {
@@ -289,7 +289,7 @@ func (w *world) changeHealth(m *member, name string) {
 	m.publish(name, w.cfg)
 }
 
-// schedule schedules a new pod as the framework does, and reports whether it was bound.
+// schedule schedules a new pod, like the framework, and reports whether the pod was bound.
 func (w *world) schedule(t *testing.T, p *Plugin, members map[string]*member, names []string) bool {
 	t.Helper()
 	pod := w.pod()
@@ -363,7 +363,7 @@ func (w *world) bind(t *testing.T, p *Plugin, m *member, pod *corev1.Pod) {
 	if err != nil {
 		t.Fatalf("no choice for a pod that fits: %v", err)
 	}
-	// The scheduler's cache first has the pod without its annotation.
+	// At first, the scheduler's cache has the pod without the pod's annotation.
 	p.reserved.Store(pod.UID, assigned)
 	w.assigned[pod.UID] = assigned
 	m.add(t, pod)
@@ -405,8 +405,8 @@ func withAnnotation(pod *corev1.Pod, assigned string) *corev1.Pod {
 	return pod
 }
 
-// TestNodesAreJudgedInParallel judges many nodes at a time, as the framework does. The race detector
-// must find nothing.
+// TestNodesAreJudgedInParallel checks that the race detector finds nothing while the plugin judges
+// many nodes at a time, like the framework.
 func TestNodesAreJudgedInParallel(t *testing.T) {
 	w := newWorld(1)
 	w.cfg = config.Default()

@@ -7,29 +7,29 @@ import (
 	"sync/atomic"
 )
 
-// memo remembers the verdicts on one shape of pods. A generation of a NodeInfo stands for a node and
-// its pods, so a verdict on a generation never changes. A memo is safe for concurrent use, and may
-// forget any verdict.
+// memo caches the verdicts on one shape of pods. A generation of a NodeInfo identifies a node and
+// its pods, so the verdict on a generation never changes. A memo is safe for concurrent use, and
+// may drop any verdict.
 //
-// Filter asks for a verdict on hundreds of nodes for each pod, and most of these nodes have not
-// changed since the last pod. Therefore a lookup reads one word.
+// Filter looks up the verdicts on hundreds of nodes for each pod, and most of these nodes have not
+// changed since the last pod. Therefore a lookup reads a single word.
 type memo struct {
-	// words are indexed by the low bits of the generation. A word has the generation in its upper bits,
-	// and the verdict in the lower bits; 0 means no verdict.
+	// words are indexed by the low bits of the generation. A word contains the generation in its
+	// upper bits, and the verdict in its lower bits; 0: no verdict.
 	words [memoWords]atomic.Uint64
 }
 
 const (
-	// memoWords is several times the number of nodes of the largest clusters, so that few of their
+	// memoWords is several times the number of nodes in the largest clusters, so that few nodes'
 	// generations share a word.
 	memoWords = 1 << 15
-	// verdictBits are the bits for a verdict: refused, fitting, or valued plus the upper bits of the
-	// value as a float32.
+	// verdictBits is the number of bits for a verdict: refused, fitting, or valued plus the upper
+	// bits of the value as a float32.
 	verdictBits = 24
 	valueShift  = 11
 
 	refused = 1 // the pod does not fit
-	fitting = 2 // the pod fits, and the value is not known yet
+	fitting = 2 // the pod fits, and the value is unknown
 	valued  = 3
 )
 
@@ -49,7 +49,7 @@ func (m *memo) get(generation int64) (verdict, bool) {
 	}
 }
 
-// put remembers a verdict. A value is not negative, and is rounded by less than 0.03 %.
+// put stores a verdict. put rounds the value, which must not be negative, by less than 0.03 %.
 func (m *memo) put(generation int64, v verdict) {
 	low := uint64(refused)
 	switch {

@@ -32,7 +32,8 @@ func TestMemoRemembersVerdicts(t *testing.T) {
 	}
 }
 
-// A remembered value keeps the order of values that differ by more than rounding.
+// TestMemoRoundsValuesLittle checks that the memo rounds values by less than 0.03 %. Values that
+// differ by more than the rounding keep their order.
 func TestMemoRoundsValuesLittle(t *testing.T) {
 	m := &memo{}
 	for value := 1e-9; value < 100; value *= 1.0007 {
@@ -44,7 +45,8 @@ func TestMemoRoundsValuesLittle(t *testing.T) {
 	}
 }
 
-// Generations that share a word replace each other, and are never taken for each other.
+// TestMemoTakesNoGenerationForAnother checks that generations with a common word replace each
+// other, and that the memo never confuses them.
 func TestMemoTakesNoGenerationForAnother(t *testing.T) {
 	m := &memo{}
 	m.put(7, verdict{fits: true, valued: true, value: 7})

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vgpu is the plugin of nri-vgpu-scheduler: it fits pods to single GPUs by the ledger that
-// the nodes use too.
+// Package vgpu is the plugin of nri-vgpu-scheduler. The plugin fits pods to single GPUs by the
+// ledger that the nodes use, too.
 //
-// The pods are the ledger. The plugin derives the use of a node's GPUs from the node's pods in the
-// scheduler's own cache whenever the cache has changed, and stores nothing. Therefore no state can
-// be stale or lost, and preemption and nominated pods work as they do for other resources.
+// The pods are the ledger. Whenever the scheduler's cache has changed, the plugin derives the use
+// of a node's GPUs from the node's pods in the cache. The plugin keeps only caches and the
+// assignments of pods that the scheduler is binding. Therefore no state can be stale or lost, and
+// preemption and nominated pods work as with other resources.
 package vgpu
 
 import (
@@ -33,10 +34,10 @@ const Name = "VGPU"
 
 // Args are the plugin's arguments in KubeSchedulerConfiguration.
 type Args struct {
-	// ConfigFile is the path of the nodes' config.toml. Empty: the default configuration.
+	// ConfigFile is the path of the nodes' config.toml; empty: the default configuration.
 	ConfigFile string `json:"configFile,omitempty"`
-	// Policy is how the scheduler prefers nodes and GPUs: "binpack", "spread" or "fragmentation".
-	// Empty: the placement.policy of the nodes.
+	// Policy decides which nodes and GPUs the scheduler prefers: "binpack", "spread" or
+	// "fragmentation"; empty: the placement.policy of the nodes.
 	Policy string `json:"policy,omitempty"`
 }
 
@@ -48,7 +49,7 @@ type Plugin struct {
 	handle fwk.Handle
 	config config.Config
 	policy string
-	// history are the kinds of the recent pods, for the policy fragmentation.
+	// history counts the kinds of the recent pods, for the policy fragmentation.
 	history *history
 	// views are the nodes' GPUs and their use, by the node's name.
 	views *lru.Cache
@@ -56,14 +57,16 @@ type Plugin struct {
 	specs *lru.Cache
 	// memos are the memos of the shapes of recent pods.
 	memos *lru.Cache
-	// reserved are the assignments of pods that are being bound, by UID.
+	// reserved are the assignments of the pods that the scheduler is binding, by UID.
 	reserved sync.Map
 	// unseen are the pods that were reserved since the last snapshot of the scheduler's cache, by
-	// node. Only the members of a group are reserved one after another without a new snapshot.
+	// node. The scheduler reserves several pods without a new snapshot only for the members of a
+	// group.
 	unseen unseen
 }
 
-// unseen are reserved pods that the snapshot of the scheduler's cache lacks. Its zero value is empty.
+// unseen are reserved pods that the snapshot of the scheduler's cache lacks. The zero value of
+// unseen is empty.
 type unseen struct {
 	mu   sync.Mutex
 	pods map[string][]*corev1.Pod
@@ -109,7 +112,7 @@ var (
 	_ fwk.SignPlugin        = (*Plugin)(nil)
 )
 
-// New returns the plugin.
+// New returns the plugin VGPU.
 func New(_ context.Context, raw runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	var args Args
 	if err := frameworkruntime.DecodeInto(raw, &args); err != nil {
@@ -129,7 +132,7 @@ func New(_ context.Context, raw runtime.Object, handle fwk.Handle) (fwk.Plugin, 
 	return p, errors.Join(p.forgetDeleted(handle), p.countPods(handle))
 }
 
-// countPods counts the kinds of the pods that exist and that arrive.
+// countPods counts the kinds of the existing pods and of each new pod.
 func (p *Plugin) countPods(handle fwk.Handle) error {
 	if p.policy != Fragmentation {
 		return nil
@@ -165,18 +168,17 @@ func newPlugin(handle fwk.Handle, cfg config.Config) *Plugin {
 	return &Plugin{handle: handle, config: cfg, policy: cfg.Placement.Policy, history: newHistory(), memos: lru.New(mostShapes), views: lru.New(mostNodes), specs: lru.New(mostPods)}
 }
 
-// mostShapes bounds the shapes of pods whose verdicts are remembered, since pods can have any number
-// of shapes.
+// mostShapes bounds the number of memos, because pods can have any number of shapes.
 const mostShapes = 64
 
-// mostNodes and mostPods bound the caches, and exceed the largest clusters. The plugin drops the entry of
-// a deleted pod or Node, but an older snapshot may add the entry again.
+// mostNodes and mostPods bound the caches, and exceed the numbers of the largest clusters. The
+// plugin drops the entry of a deleted pod or Node, but an older snapshot may add the entry again.
 const (
 	mostNodes = 1 << 14
 	mostPods  = 1 << 18
 )
 
-// forgetDeleted drops what the plugin remembers of pods and Nodes when they are deleted.
+// forgetDeleted drops the cached state of pods and Nodes when they are deleted.
 func (p *Plugin) forgetDeleted(handle fwk.Handle) error {
 	informers := handle.SharedInformerFactory().Core().V1()
 	for _, kind := range []struct {
@@ -212,24 +214,25 @@ func (p *Plugin) forgetDeleted(handle fwk.Handle) error {
 // Name returns the plugin's name.
 func (*Plugin) Name() string { return Name }
 
-// asking is the request of a pod that is being scheduled, in its CycleState.
+// asking is the request of a pod in the pod's CycleState, while the scheduler schedules the pod.
 type asking struct {
 	request.Pod
 	plugin *Plugin
-	// group reports whether the pod is scheduled with the other members of its group. Then the snapshot
-	// changes without new generations.
+	// group reports whether the scheduler schedules the pod with the other members of its group.
+	// During the cycle of a group, the snapshot changes without new generations.
 	group bool
 	spec  *corev1.Pod
-	memo  *memo // of the pod's shape, and of the outlook
+	memo  *memo // the memo of the pod's shape and of the outlook
 	// kind and outlook are for the policy fragmentation.
 	kind    kind
 	outlook *outlook
-	// units are the pod's amounts of the dialects' resources, and names their sorted names.
+	// units are the pod's amounts of the dialects' resources, and names are the sorted keys of
+	// units.
 	units map[string]int64
 	names []string
 }
 
-// newAsking returns the request of a pod that is to be scheduled.
+// newAsking returns the asking of a pod.
 func (p *Plugin) newAsking(asked request.Pod, pod *corev1.Pod) *asking {
 	units := request.Used([]*corev1.Pod{pod}, p.config.Dialects)
 	a := &asking{Pod: asked, plugin: p, spec: pod, units: units, names: slices.Sorted(maps.Keys(units))}
@@ -245,8 +248,8 @@ func (p *Plugin) newAsking(asked request.Pod, pod *corev1.Pod) *asking {
 // memoKey identifies all that a verdict and its value depend on, except the node.
 type memoKey struct {
 	shape
-	// kind and the number of the outlook are for the policy fragmentation. A key does not keep an
-	// outlook, which has the accounts of all nodes.
+	// kind and outlook are for the policy fragmentation. outlook is the number of an outlook. The
+	// key does not keep the outlook itself, which has the accounts of all nodes, in memory.
 	kind    kind
 	outlook uint64
 }
@@ -261,12 +264,12 @@ func (p *Plugin) memoOf(key memoKey) *memo {
 	return m
 }
 
-// Clone returns the same request, which never changes.
+// Clone returns a itself, which never changes.
 func (a *asking) Clone() fwk.StateData { return a }
 
 const stateKey fwk.StateKey = Name
 
-// askingOf returns what PreFilter has read.
+// askingOf returns the asking that PreFilter has written.
 func askingOf(state fwk.CycleState) (*asking, bool) {
 	data, err := state.Read(stateKey)
 	if err != nil {
@@ -276,7 +279,7 @@ func askingOf(state fwk.CycleState) (*asking, bool) {
 	return a, ok
 }
 
-// requestOf returns what a pod requests, and whether any of its containers requests GPUs.
+// requestOf returns the request of a pod, and whether any of the pod's containers requests GPUs.
 func (p *Plugin) requestOf(pod *corev1.Pod) (request.Pod, bool, error) {
 	asked, err := request.Read(pod, p.config)
 	return asked, err == nil && asksForAny(asked), err
@@ -303,7 +306,7 @@ func asksForAny(pod request.Pod) bool {
 	return false
 }
 
-// reservedFor returns the assignment of a pod that is being bound.
+// reservedFor returns the assignment of a pod that the scheduler is binding.
 func (p *Plugin) reservedFor(uid types.UID) (string, bool) {
 	assigned, ok := p.reserved.Load(uid)
 	if !ok {

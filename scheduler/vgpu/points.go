@@ -21,9 +21,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// PreFilter parses the request of a pod. Pods that request no GPU skip the plugin.
+// PreFilter parses the request of a pod. The framework skips the plugin for pods that request no
+// GPU.
 func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	p.unseen.clear() // the snapshot is new, or has the members of the pod's group
+	p.unseen.clear() // the snapshot is new, or contains the members of the pod's group
 	asked, asks, err := p.requestOf(pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
@@ -37,10 +38,11 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *corev1.
 	return nil, nil
 }
 
-// PreFilterExtensions returns nil: Filter reads all pods from the NodeInfo.
+// PreFilterExtensions returns nil, because Filter reads all pods from the NodeInfo.
 func (*Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// Filter reports whether the node's single GPUs have room for the pod, and whether its sums do.
+// Filter checks whether the node's single GPUs, and the sums of the node's resources, have room for
+// the pod.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
 	asked, ok := askingOf(state)
 	if !ok {
@@ -57,7 +59,8 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *corev1.Pod, 
 	return nil
 }
 
-// PreScore opens the accounts of all nodes with room, so that their costs have one measure.
+// PreScore opens the accounts of all nodes with room, so that all costs are relative to the same
+// room.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *corev1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	asked, ok := askingOf(state)
 	if !ok || p.policy != Fragmentation || asked.group {
@@ -69,7 +72,8 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *corev1.Pod
 	return nil
 }
 
-// Score returns how well the pod fits in the node's GPUs.
+// Score returns the score of the pod's best placement on the node, or its cost with the policy
+// fragmentation.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	asked, ok := askingOf(state)
 	if !ok {
@@ -82,7 +86,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *corev1.Pod, i
 	return p.score(value), nil
 }
 
-// ScoreExtensions returns the plugin if Score returns costs, and else nil.
+// ScoreExtensions returns the plugin if Score returns costs, and nil if Score returns scores.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions {
 	if p.policy == Fragmentation {
 		return p
@@ -90,8 +94,8 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions {
 	return nil
 }
 
-// NormalizeScore maps costs to scores: the lowest cost to MaxScore, and the highest cost to 0. If all
-// costs are equal, every node gets MaxScore.
+// NormalizeScore maps costs to scores: the lowest cost to MaxScore, and the highest cost to 0. If
+// all costs are equal, every node gets MaxScore.
 func (*Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	if len(scores) == 0 {
 		return nil
@@ -131,8 +135,8 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *corev1.Po
 	return nil
 }
 
-// choose returns the assignment of a pod on a node. choose first tries to keep the room for nominated
-// pods free, and otherwise ignores them.
+// choose returns the assignment of a pod on a node. choose first tries to keep the room for
+// nominated pods free. If the pod then finds no room, choose ignores the nominated pods.
 func (p *Plugin) choose(asked *asking, info fwk.NodeInfo) (string, error) {
 	if nominated := p.nominated(asked, info.Node().Name); len(nominated) > 0 {
 		if assigned, err := p.chooseIn(asked, p.viewFor(asked, info, nominated...), info); err == nil {
@@ -154,7 +158,7 @@ func (p *Plugin) chooseIn(asked *asking, v *view, info fwk.NodeInfo) (string, er
 	return assign.Format(pod, all)
 }
 
-// prefer returns a pod that accepts only the GPUs where it costs least, if they have room for it.
+// prefer restricts a pod to the GPUs with the least cost, if these GPUs have room for the pod.
 func (p *Plugin) prefer(asked *asking, v *view, pod request.Pod, info fwk.NodeInfo) request.Pod {
 	asking := slices.DeleteFunc(slices.Clone(pod.Containers), func(c request.Container) bool { return !c.Asks() })
 	if p.policy != Fragmentation || len(asking) != 1 {
@@ -167,7 +171,7 @@ func (p *Plugin) prefer(asked *asking, v *view, pod request.Pod, info fwk.NodeIn
 		shares := slices.Clone(c.Shares)
 		for k := range shares {
 			if shares[k].SplitPPM != 0 || len(shares[k].GPUs) > 0 {
-				return pod // not any GPU will do
+				return pod // the share may be divided, or is bound to other GPUs
 			}
 			shares[k].GPUs = uuids
 		}
@@ -179,13 +183,13 @@ func (p *Plugin) prefer(asked *asking, v *view, pod request.Pod, info fwk.NodeIn
 	return preferring
 }
 
-// Unreserve forgets the choice.
+// Unreserve drops the assignment that Reserve chose.
 func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *corev1.Pod, nodeName string) {
 	p.reserved.Delete(pod.UID)
 	p.unseen.remove(nodeName, pod.UID)
 }
 
-// Bind binds the pod with its assignment, in one write.
+// Bind writes the pod's binding and assignment in one request.
 func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, nodeName string) *fwk.Status {
 	assigned, ok := p.reservedFor(pod.UID)
 	if !ok {
@@ -235,8 +239,8 @@ func (p *Plugin) afterDelete(_ klog.Logger, _ *corev1.Pod, old, _ any) (fwk.Queu
 	return fwk.QueueSkip, nil
 }
 
-// afterUpdate wakes a pod if an annotation was changed that assigns GPUs, restricts them, or changes a
-// request.
+// afterUpdate wakes a pod if an annotation has changed that assigns GPUs, restricts GPUs, or
+// changes a request.
 func (*Plugin) afterUpdate(_ klog.Logger, _ *corev1.Pod, old, changed any) (fwk.QueueingHint, error) {
 	before, after, err := util.As[*corev1.Pod](old, changed)
 	if err != nil {
@@ -253,8 +257,8 @@ func (*Plugin) afterUpdate(_ klog.Logger, _ *corev1.Pod, old, changed any) (fwk.
 	return fwk.QueueSkip, nil
 }
 
-// afterNode wakes a pod if a Node lists other GPUs than before, or has more of a resource that the
-// pod requests.
+// afterNode wakes a pod if a Node lists different GPUs than before, or has more of a resource that
+// the pod requests.
 func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, old, changed any) (fwk.QueueingHint, error) {
 	before, after, err := util.As[*corev1.Node](old, changed)
 	if err != nil {
@@ -275,8 +279,8 @@ func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, old, changed any) (fw
 	return fwk.QueueSkip, nil
 }
 
-// SignPod adds a pod's shape to its signature. For consecutive pods with equal signatures, the
-// framework filters and scores only the node of the last pod again.
+// SignPod adds a pod's shape to the pod's signature. For consecutive pods with equal signatures,
+// the framework filters and scores only the node of the last pod again.
 func (p *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	asked, asks, err := p.requestOf(pod)
 	if err != nil {

@@ -29,18 +29,19 @@ import (
 // PreemptionName is the name of the plugin Preemption in KubeSchedulerConfiguration.
 const PreemptionName = "VGPUPreemption"
 
-// Preemption is Kubernetes' plugin DefaultPreemption with fewer victims. DefaultPreemption spares the
-// older of two pods with equal priorities, so it may evict two small pods where one large pod would
-// do. Preemption searches for a smaller set of victims among pods of no higher priority. It
-// replaces DefaultPreemption in a profile that has VGPU.
+// Preemption is Kubernetes' plugin DefaultPreemption with fewer victims. DefaultPreemption spares
+// the older of two pods with equal priorities, so it may evict two small pods where one large pod
+// would suffice. Preemption searches for a smaller set of victims, and considers no pod whose
+// priority is higher than the highest priority of DefaultPreemption's victims. Preemption replaces
+// DefaultPreemption in a profile that has VGPU.
 type Preemption struct {
 	*defaultpreemption.DefaultPreemption
-	// patience is how long the search for fewer victims on a node may take.
+	// patience bounds the time of the search for fewer victims on a node.
 	patience time.Duration
 }
 
-// searchTime bounds the search on a node. The scheduler schedules no other pod meanwhile, and searches up
-// to a hundred nodes for a pod, several at a time.
+// searchTime bounds the search on a node. During the search, the scheduler schedules no other pod.
+// The scheduler searches up to a hundred nodes for a pod, several nodes at a time.
 const searchTime = 5 * time.Millisecond
 
 var (
@@ -87,7 +88,7 @@ func (p *Preemption) SelectVictimsOnNode(ctx context.Context, state fwk.CycleSta
 		return victims, violations, status
 	}
 	_, harmless := preemption.FilterVictimsWithPDBViolation(possible, pdbs)
-	most := highest(victims) // which is lower than the preemptor's
+	most := highest(victims) // lower than the preemptor's priority
 	for _, v := range harmless {
 		if !v.IsGroup() && v.Priority() <= most && p.IsEligiblePod(s.info, v, preemptor) {
 			s.possible = append(s.possible, v.Pods()[0])
@@ -109,14 +110,14 @@ func highest(pods []*corev1.Pod) int32 {
 	return most
 }
 
-// search searches for the best victims on a node. Sets of fewer victims are better than others, and
-// then sets with a smaller sum of priorities.
+// search searches for the best victims on a node. A smaller set of victims is better, and among
+// sets of equal size, a set with a smaller sum of priorities.
 type search struct {
 	evaluator *preemption.Evaluator
 	state     fwk.CycleState
 	preemptor *corev1.Pod
 	info      fwk.NodeInfo
-	possible  []fwk.PodInfo // of no higher priority than the victims that DefaultPreemption chose
+	possible  []fwk.PodInfo // pods of no higher priority than DefaultPreemption's victims
 
 	until time.Time
 }
@@ -127,11 +128,11 @@ func (s *search) late(ctx context.Context) bool { return ctx.Err() != nil || tim
 // candidate is a set of victims with room for the pod on the node's GPUs.
 type candidate struct {
 	pods []fwk.PodInfo
-	sum  int64 // of the priorities
+	sum  int64 // sum of the priorities
 }
 
-// fewer returns better victims than those of DefaultPreemption; nil if there are none, or if the time
-// for the search passes.
+// fewer returns better victims than DefaultPreemption's victims; nil if no better victims exist or
+// the time for the search has passed.
 func (s *search) fewer(ctx context.Context, asked *asking, victims []*corev1.Pod) []*corev1.Pod {
 	v := asked.plugin.newView(s.info)
 	pod, err := asked.plugin.here(asked, v)
@@ -159,8 +160,8 @@ func (s *search) fewer(ctx context.Context, asked *asking, victims []*corev1.Pod
 	return nil
 }
 
-// sets returns the sets of a size for which room reports that the node's GPUs have room without these
-// pods, by UID.
+// sets returns the sets of a size for which room reports that the node's GPUs have room without the
+// pods of the set. The parameter of room contains the pods' UIDs.
 func (s *search) sets(ctx context.Context, size int, room func(uids []string) bool) (found []candidate) {
 	chosen, uids := make([]fwk.PodInfo, 0, size), make([]string, 0, size)
 	var add func(from int)
@@ -181,7 +182,7 @@ func (s *search) sets(ctx context.Context, size int, room func(uids []string) bo
 	return found
 }
 
-// fits reports whether all filters accept the node without some pods.
+// fits reports whether all filters accept the node without these pods.
 func (s *search) fits(ctx context.Context, without []fwk.PodInfo) bool {
 	info, state := s.info.Snapshot(), s.state.Clone()
 	for _, victim := range without {
@@ -195,7 +196,8 @@ func (s *search) fits(ctx context.Context, without []fwk.PodInfo) bool {
 	return s.evaluator.Handler.RunFilterPluginsWithNominatedPods(ctx, state, s.preemptor, info).IsSuccess()
 }
 
-// podsOf returns pods, those of the highest priority first, as callers of SelectVictimsOnNode expect.
+// podsOf returns the pods, ordered by descending priority, as callers of SelectVictimsOnNode
+// expect.
 func podsOf(infos []fwk.PodInfo) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, info := range infos {

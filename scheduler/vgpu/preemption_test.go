@@ -29,27 +29,27 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// The nodes of the preemption cases.
+// These are the sizes of the nodes in preemption cases.
 const (
-	caseMiB  = 16 << 10 // of a GPU
-	caseCPUs = 10       // of a node
+	caseMiB  = 16 << 10 // memory of a GPU
+	caseCPUs = 10       // processors of a node
 )
 
-// tenant is a pod of a preemption case: its amounts, as the oracle reads them.
+// tenant is a pod of a preemption case, with the pod's amounts for the oracle.
 type tenant struct {
 	*corev1.Pod
 	priority           int32
 	memory, cores, cpu int64
-	gpus               []int // that it holds
+	gpus               []int // the GPUs that the pod holds
 }
 
 // preemptionCase is a cluster in which a pod of high priority may need victims.
 type preemptionCase struct {
 	*rand.Rand
-	gpus    []int // of each node
+	gpus    []int // number of GPUs of each node
 	tenants [][]tenant
 	pod     tenant
-	number  int // of GPUs that the pod asks for
+	number  int // number of GPUs that the pod requests
 }
 
 func newCase(seed uint64) *preemptionCase {
@@ -68,7 +68,7 @@ func newCase(seed uint64) *preemptionCase {
 	return c
 }
 
-// draw draws the amounts of a pod.
+// draw returns a pod with random amounts.
 func (c *preemptionCase) draw(name string, priority int32, gpus int) tenant {
 	started := metav1.NewTime(time.Unix(1e9+c.Int64N(1000), 0))
 	t := tenant{priority: priority, Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}}
@@ -96,7 +96,7 @@ func (t *tenant) build(gpus int) {
 	t.Spec.Containers = []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Limits: limits, Requests: limits}}}
 }
 
-// settle draws a pod that runs on a node, if it has room there.
+// settle draws a pod, and adds the pod to a node that has room for it.
 func (c *preemptionCase) settle(node int) {
 	gpus := c.IntN(3)
 	t := c.draw(fmt.Sprintf("pod-%d-%d", node, len(c.tenants[node])), []int32{1, 1, 2, 3, 20}[c.IntN(5)], gpus)
@@ -120,8 +120,9 @@ func (c *preemptionCase) settle(node int) {
 
 func uuidOf(node, g int) string { return fmt.Sprintf("GPU-%d-%d", node, g) }
 
-// room returns the GPUs of a node that have room for a pod without the pods in a set of bits; nil if
-// the node lacks processors. It is the oracle, and uses no code of the plugin.
+// room returns the GPUs of a node that have room for a pod, without the tenants in a set of bits.
+// If the node lacks processors, room returns nil. room is the oracle, and uses no code of the
+// plugin.
 func (c *preemptionCase) room(node int, without uint, pod *tenant) (free []int) {
 	memory, cores, slots, cpu := make([]int64, c.gpus[node]), make([]int64, c.gpus[node]), make([]int, c.gpus[node]), int64(0)
 	for i, t := range c.tenants[node] {
@@ -147,8 +148,8 @@ func (c *preemptionCase) room(node int, without uint, pod *tenant) (free []int) 
 	return free
 }
 
-// cost is the cost of victims. A smaller highest priority is better, and then a smaller sum of
-// priorities, in which each victim counts more than any priority, as in kube-scheduler.
+// cost is the cost of victims. As in kube-scheduler, a smaller highest priority is better, and then
+// a smaller sum of priorities. In the sum, each victim counts more than any priority.
 type cost struct {
 	highest int32
 	sum     int64
@@ -167,8 +168,8 @@ func costOf(priorities ...int32) cost {
 	return all
 }
 
-// cheapest returns the least cost of victims on any node, whether there are any, and whether the pod
-// fits without victims.
+// cheapest returns the least cost of victims on any node, whether victims exist that make room, and
+// whether the pod fits without victims.
 func (c *preemptionCase) cheapest() (best cost, possible, fits bool) {
 	for node := range c.tenants {
 		for set := range uint(1) << len(c.tenants[node]) {
@@ -213,7 +214,7 @@ func (c *preemptionCase) nodes() (nodes []*corev1.Node) {
 	return nodes
 }
 
-// framework returns kube-scheduler's framework with the plugins, which sees the case's nodes and pods.
+// framework returns kube-scheduler's framework with the plugins and with the case's nodes and pods.
 func (c *preemptionCase) framework(t *testing.T) (framework.Framework, []fwk.NodeInfo) {
 	t.Helper()
 	var pods []*corev1.Pod
@@ -231,10 +232,10 @@ func (c *preemptionCase) framework(t *testing.T) (framework.Framework, []fwk.Nod
 	return f, infos
 }
 
-// newFramework returns kube-scheduler's framework with the plugins, which sees a snapshot.
+// newFramework returns kube-scheduler's framework with the plugins and with a snapshot.
 func newFramework(t *testing.T, snapshot *internalcache.Snapshot) framework.Framework {
 	t.Helper()
-	metrics.Register() // the queue counts with them
+	metrics.Register() // the queue needs these metrics
 	client := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(client, 0)
 	f, err := tf.NewFramework(t.Context(), []tf.RegisterPluginFunc{
@@ -251,7 +252,8 @@ func newFramework(t *testing.T, snapshot *internalcache.Snapshot) framework.Fram
 	return f
 }
 
-// victims returns the cost of the victims that the scheduler chooses, and whether it chooses any.
+// victims returns the cost of the victims that the scheduler chooses, and whether the scheduler
+// chooses any victim.
 func (c *preemptionCase) victims(t *testing.T) (cost, bool) {
 	t.Helper()
 	f, infos := c.framework(t)
@@ -263,7 +265,7 @@ func (c *preemptionCase) victims(t *testing.T) (cost, bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugin.(*Preemption).patience = time.Minute // on a busy machine, too
+	plugin.(*Preemption).patience = time.Minute // long enough for a busy machine
 	evaluator := plugin.(*Preemption).Evaluator
 	candidates, _, err := evaluator.DryRunPreemption(t.Context(), state, c.pod.Pod, infos, nil, 0, int32(len(infos)))
 	if err != nil {
@@ -284,8 +286,8 @@ func (c *preemptionCase) victims(t *testing.T) (cost, bool) {
 	return costOf(priorities...), true
 }
 
-// TestVictimsAreTheCheapest compares the chosen victims with those of a search through all sets of
-// pods on all nodes.
+// TestVictimsAreTheCheapest checks that the chosen victims are as cheap as the victims that a
+// search through all sets of pods on all nodes finds.
 func TestVictimsAreTheCheapest(t *testing.T) {
 	cases, several := 0, 0
 	for seed := uint64(0); cases < 1000; seed++ {

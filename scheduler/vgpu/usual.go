@@ -17,8 +17,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// kind is what a pod needs of a node, for the policy fragmentation. The needs of a pod with several
-// containers are those of the first container that asks for GPUs.
+// kind contains a pod's requirements of a node, for the policy fragmentation. For a pod with
+// several containers, the first container that requests GPUs decides the requirements of GPUs.
 type kind struct {
 	cpu, memory int64 // of the host: thousandths of processors, and bytes
 	gpus        int
@@ -26,7 +26,7 @@ type kind struct {
 	computePPM  uint32         // of each GPU
 }
 
-// kindOf returns the kind of a pod that asks for GPUs.
+// kindOf returns the kind of a pod that requests GPUs.
 func kindOf(asked request.Pod, pod *corev1.Pod) kind {
 	host := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	k := kind{cpu: host.Cpu().MilliValue(), memory: host.Memory().Value()}
@@ -44,7 +44,7 @@ func kindOf(asked request.Pod, pod *corev1.Pod) kind {
 	return k
 }
 
-// on returns the shape of the kind on a node whose GPUs have so much usable memory.
+// on returns the shape of the kind on a node whose GPUs have this much usable memory each.
 func (k kind) on(usable uint64) fragmentation.Shape {
 	return fragmentation.Shape{
 		CPU: k.cpu, Memory: k.memory, GPUs: k.gpus,
@@ -53,10 +53,10 @@ func (k kind) on(usable uint64) fragmentation.Shape {
 }
 
 const (
-	// mostCounted bounds the pods that count as recent: at this number all counts are halved.
+	// mostCounted bounds the number of recent pods: at mostCounted, add halves all counts.
 	mostCounted = 4096
-	// mostKinds bounds the kinds that count as usual, and covered is the part of the recent pods that
-	// the usual kinds cover, if there are not too many.
+	// mostKinds bounds the number of usual kinds. covered is the fraction of the recent pods that
+	// the usual kinds cover, unless more than mostKinds kinds would be necessary.
 	mostKinds = 64
 	covered   = 0.95
 )
@@ -66,7 +66,7 @@ type history struct {
 	mu     sync.Mutex
 	counts map[kind]float64
 	total  float64
-	added  float64 // since the current outlook
+	added  float64 // pods since the current outlook
 	now    *outlook
 }
 
@@ -92,8 +92,8 @@ func (h *history) add(k kind) {
 	}
 }
 
-// outlook returns the usual kinds. A new outlook replaces the last one when a quarter of the recent pods
-// is newer.
+// outlook returns the usual kinds. A new outlook replaces the current outlook when a quarter of the
+// recent pods is newer than the current outlook.
 func (h *history) outlook() *outlook {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,21 +104,21 @@ func (h *history) outlook() *outlook {
 	return h.now
 }
 
-// outlook is the kinds of pods that a cluster usually gets, and the room of its nodes for them. An
-// outlook is safe for concurrent use.
+// outlook contains the usual kinds of a cluster's pods, and the room of the cluster's nodes for
+// these kinds. An outlook is safe for concurrent use.
 type outlook struct {
-	// number is unique in a history.
+	// number is unique among the outlooks of a history.
 	number  uint64
 	kinds   []kind
 	weights []float64
 
 	mu sync.RWMutex
-	// rooms is the room of the nodes with accounts for each kind. A node counts as it was when it was
-	// scored last.
+	// rooms is the room of the nodes with accounts for each kind. A node counts in the state that
+	// the node had when it was last scored.
 	rooms []float64
-	// accounts are by the node's name.
+	// accounts are the nodes' accounts, by the node's name.
 	accounts map[string]account
-	// usual are the kinds on nodes with GPUs of one size, by the size.
+	// usual contains the kinds' shapes on nodes with GPUs of one size, by the GPUs' usable memory.
 	usual map[uint64][]fragmentation.Usual
 }
 
@@ -151,7 +151,8 @@ func newOutlook(number uint64, counts map[kind]float64) *outlook {
 	return o
 }
 
-// account returns the account of a node, and replaces an account of another generation.
+// account returns the account of a node. If the known account has another generation, account
+// replaces it.
 func (o *outlook) account(v *view, info fwk.NodeInfo) account {
 	name := info.Node().Name
 	o.mu.RLock()
@@ -192,8 +193,8 @@ func (o *outlook) open(v *view, info fwk.NodeInfo) account {
 	return opened
 }
 
-// usualOn returns the kinds on nodes whose GPUs have so much usable memory. All accounts of such nodes
-// share the result.
+// usualOn returns the kinds' shapes on nodes whose GPUs have this much usable memory each. All
+// accounts of such nodes share the result.
 func (o *outlook) usualOn(usable uint64) []fragmentation.Usual {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -208,7 +209,7 @@ func (o *outlook) usualOn(usable uint64) []fragmentation.Usual {
 	return usual
 }
 
-// partOf returns the free part of a GPU.
+// partOf returns the free part of a GPU; an empty part for a GPU that accepts no further pod.
 func partOf(r placement.Room) fragmentation.Part {
 	if !r.Healthy || r.Exclusive || r.FreeSlots == 0 || r.MPS && r.FreeClients == 0 {
 		return fragmentation.Part{}
@@ -226,9 +227,10 @@ func (o *outlook) forget(node string) {
 	}
 }
 
-// cost returns the room that a pod of a kind takes on a node, as a part of a mean node's room, and the
-// UUIDs of the GPUs where the pod takes least. A mean does not grow as more nodes get accounts, unlike a
-// sum. If the free parts of the GPUs have no room for the pod, cost returns no GPUs.
+// cost returns the cost of a pod of a kind on a node, and the UUIDs of the GPUs with the least
+// cost. The cost is relative to the room of a mean node. Unlike the room of all nodes, the mean
+// does not grow as more nodes get accounts. If the free parts of the GPUs have no room for the pod,
+// cost returns no GPUs.
 func (o *outlook) cost(a account, k kind) (cost float64, uuids []string) {
 	shape := k.on(a.usable)
 	o.mu.RLock()

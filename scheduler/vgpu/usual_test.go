@@ -21,7 +21,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// one returns a pod that asks for parts of GPUs in the native dialect.
+// one returns a pod that requests parts of GPUs in the native dialect.
 func one(name string, memory, cores, gpus, cpu int64) *corev1.Pod {
 	d := config.Default().Dialects.Native
 	limits := corev1.ResourceList{
@@ -35,8 +35,9 @@ func one(name string, memory, cores, gpus, cpu int64) *corev1.Pod {
 	return pod
 }
 
-// TestValuesAreTheCostsOfTheCluster compares the plugin's costs, of nodes that it visits one by one,
-// with those of internal/fragmentation for the whole cluster, which the benchmarks measure.
+// TestValuesAreTheCostsOfTheCluster checks that the plugin's costs equal the costs of
+// internal/fragmentation. The plugin visits nodes one by one. internal/fragmentation uses the whole
+// cluster, and the benchmarks measure it.
 func TestValuesAreTheCostsOfTheCluster(t *testing.T) {
 	compared := 0
 	for seed := range uint64(40) {
@@ -70,7 +71,7 @@ func TestValuesAreTheCostsOfTheCluster(t *testing.T) {
 				if (err == nil) != fits {
 					t.Errorf("seed %d, node %d: the pod fits: %t, and valueOn returns %v", seed, i, fits, err)
 				}
-				want *= float64(len(members)) // of a mean node
+				want *= float64(len(members)) // relative to the room of a mean node
 				if fits && math.Abs(got-want) > 1e-3*want+1e-12 {
 					t.Errorf("seed %d, node %d: value %g, and the cost is %g", seed, i, got, want)
 				}
@@ -94,7 +95,7 @@ func read(t *testing.T, p *Plugin, pod *corev1.Pod) request.Pod {
 	return asked
 }
 
-// cluster returns nodes with GPUs of one size each, on which some of the pods run.
+// cluster returns nodes with GPUs of one size. Some of the pods run on the nodes.
 func (w *world) cluster(t *testing.T, p *Plugin, pods []*corev1.Pod) (members []*member) {
 	t.Helper()
 	for i := range 4 {
@@ -120,7 +121,7 @@ func (w *world) cluster(t *testing.T, p *Plugin, pods []*corev1.Pod) (members []
 	return members
 }
 
-// clusterOf returns the members as internal/fragmentation sees them.
+// clusterOf returns the members as a cluster of internal/fragmentation.
 func clusterOf(o *outlook, members []*member) *fragmentation.Cluster {
 	var nodes []fragmentation.Node
 	var usual []fragmentation.Usual
@@ -203,7 +204,8 @@ func TestOutlookIsOfTheFrequentKinds(t *testing.T) {
 	}
 }
 
-// An outlook has the accounts of all nodes, so what the plugin remembers must not keep old ones.
+// TestOldOutlooksAreFreed checks that the plugin's caches keep no old outlook in memory. An outlook
+// has the accounts of all nodes.
 func TestOldOutlooksAreFreed(t *testing.T) {
 	p := newPlugin(&nominating{}, config.Default())
 	p.policy = Fragmentation

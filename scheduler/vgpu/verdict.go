@@ -18,8 +18,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// shape identifies all that a verdict on a pod depends on, except the node. Most pods have the shape
-// of many others.
+// shape identifies all that a verdict on a pod depends on, except the node. Many pods have equal
+// shapes.
 type shape [sha256.Size]byte
 
 // String returns the shape in hexadecimal.
@@ -38,27 +38,27 @@ func shapeOf(asked request.Pod, pod *corev1.Pod, units map[string]int64) shape {
 		}
 	}
 	var only string
-	if volcano.Assigned(pod) { // the containers' names count
+	if volcano.Assigned(pod) { // the assignment depends on the containers' names
 		only = asked.UID
 	}
-	// No value of these types fails to encode, and maps are encoded in the order of their keys.
+	// Marshal cannot fail for these types, and encodes maps in the order of their keys.
 	text, _ := json.Marshal([]any{containers, units, read, only})
 	return sha256.Sum256(text)
 }
 
-// verdict is whether a pod fits on a node, and how well.
+// verdict contains whether a pod fits on a node, and the value of the fit.
 type verdict struct {
-	// short is the first resource of which the node has too little, by its sums; "" if none.
+	// short is the first resource of which the node's sum is too small; "" if all sums suffice.
 	short string
 	fits  bool
-	// valued reports whether value is known. The value is the mean part of the memory that stays
-	// free on the pod's GPUs, or with the policy fragmentation the placement's cost.
+	// valued reports whether value is known. value is the mean fraction of the memory that stays
+	// free on the pod's GPUs. With the policy fragmentation, value is the cost of the placement.
 	valued bool
 	value  float64
 }
 
-// verdictOn returns the verdict on a pod for a node. An error reports that the pod fits in none of the
-// node's GPUs, even if they are free.
+// verdictOn returns the verdict on a pod for a node. An error means that the pod fits none of the
+// node's GPUs, even free GPUs.
 func (p *Plugin) verdictOn(asked *asking, info fwk.NodeInfo) (verdict, error) {
 	generation := info.GetGeneration()
 	if known, ok := asked.memo.get(generation); ok && !asked.group {
@@ -83,7 +83,7 @@ func (p *Plugin) verdictOn(asked *asking, info fwk.NodeInfo) (verdict, error) {
 	return decided, nil
 }
 
-// valueOn returns the value of a node on which a pod fits.
+// valueOn returns the value of a node for a pod that fits on the node.
 func (p *Plugin) valueOn(asked *asking, info fwk.NodeInfo) (float64, error) {
 	known, err := p.verdictOn(asked, info)
 	if err != nil || known.valued {
@@ -102,11 +102,12 @@ func (p *Plugin) valueOn(asked *asking, info fwk.NodeInfo) (float64, error) {
 	return known.value, nil
 }
 
-// costUnit is the cost of a placement that is 1 in a node's score before normalization.
+// costUnit is the cost that counts as 1 in a node's score before normalization.
 const costUnit = 1.0 / (1 << 40)
 
-// score returns the score of a node with a value. Binpack prefers the nodes where the pod's GPUs become
-// fullest, spread those where they stay emptiest, and fragmentation those that cost least.
+// score returns the score of a node with a value. Binpack prefers the nodes where the pod's GPUs
+// become fullest, and spread the nodes where the pod's GPUs stay emptiest. Fragmentation prefers
+// the nodes with the least cost.
 func (p *Plugin) score(value float64) int64 {
 	switch p.policy {
 	case Fragmentation:
@@ -117,7 +118,7 @@ func (p *Plugin) score(value float64) int64 {
 	return int64(math.Round((1 - value) * float64(fwk.MaxScore)))
 }
 
-// viewIn returns the view of a node in the cycle in which a pod is scheduled.
+// viewIn returns the view of a node in the pod's scheduling cycle.
 func (p *Plugin) viewIn(asked *asking, info fwk.NodeInfo) *view {
 	if asked.group {
 		return p.newView(info)
@@ -125,8 +126,8 @@ func (p *Plugin) viewIn(asked *asking, info fwk.NodeInfo) *view {
 	return p.viewOf(info)
 }
 
-// here returns the request of a pod that is to be bound to the node, restricted to the GPUs that the
-// pod accepts.
+// here returns the request of a pod for the view's node, restricted to the GPUs that the pod
+// accepts.
 func (p *Plugin) here(asked *asking, v *view) (request.Pod, error) {
 	if v.err != nil {
 		return request.Pod{}, v.err
@@ -134,8 +135,8 @@ func (p *Plugin) here(asked *asking, v *view) (request.Pod, error) {
 	return volcano.Obey(asked.Pod, asked.spec, v.GPUs, p.config)
 }
 
-// shortOn returns the first resource of the pod of which the node has too little, by its sums; "" if
-// none. Kubelet checks these sums again.
+// shortOn returns the pod's first resource of which the node's sum is too small; "" if all sums
+// suffice. Kubelet checks the sums again.
 func (a *asking) shortOn(info fwk.NodeInfo) string {
 	all, used := info.GetAllocatable().GetScalarResources(), info.GetRequested().GetScalarResources()
 	for _, name := range a.names {

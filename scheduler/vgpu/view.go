@@ -13,12 +13,13 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/nodegpus"
 )
 
-// view is the use of a node's GPUs by the pods of one generation of its NodeInfo. Generations are
-// unique, including those of the copies that preemption tries. A view never changes.
+// view is the use of a node's GPUs by the pods of one generation of the node's NodeInfo.
+// Generations are unique, even among the copies of a NodeInfo that preemption tries. A view never
+// changes.
 type view struct {
 	nodegpus.Use
 	generation int64
-	err        error // why the node's GPUs are not known
+	err        error // why the use of the node's GPUs is unknown
 }
 
 // viewOf returns the view of a node.
@@ -50,9 +51,9 @@ func podsOn(info fwk.NodeInfo) (pods []*corev1.Pod) {
 	return pods
 }
 
-// viewFor returns the view for the choice of a pod's GPUs. The view omits the pod, which the snapshot of
-// a group may already contain. The view adds the pods that were reserved since the snapshot, and the
-// pods in beside.
+// viewFor returns the view for the choice of a pod's GPUs. The view omits the pod itself, which the
+// snapshot of a group may already contain. The view adds the pods in beside and the pods that were
+// reserved since the snapshot.
 func (p *Plugin) viewFor(asked *asking, info fwk.NodeInfo, beside ...*corev1.Pod) *view {
 	before := append(p.unseen.on(info.Node().Name), beside...)
 	if !asked.group && len(before) == 0 {
@@ -64,7 +65,8 @@ func (p *Plugin) viewFor(asked *asking, info fwk.NodeInfo, beside ...*corev1.Pod
 	return p.viewWith(info, append(pods, slices.DeleteFunc(before, func(b *corev1.Pod) bool { return string(b.UID) == asked.UID })...))
 }
 
-// assignmentOf returns the assignment of a pod that has one, or that this scheduler is binding.
+// assignmentOf returns the assignment of a pod that has an assignment, or that this scheduler is
+// binding.
 func (p *Plugin) assignmentOf(pod *corev1.Pod) (string, bool) {
 	if text, bound := pod.Annotations[assign.Annotation]; bound {
 		return text, true
@@ -72,8 +74,8 @@ func (p *Plugin) assignmentOf(pod *corev1.Pod) (string, bool) {
 	return p.reservedFor(pod.UID)
 }
 
-// nominated returns the pods for which preemption has made room on a node, and that the pod must not
-// take the room from.
+// nominated returns the pods for which preemption has made room on a node, and whose room the asked
+// pod must not take.
 func (p *Plugin) nominated(asked *asking, node string) (pods []*corev1.Pod) {
 	for _, known := range p.handle.NominatedPodsForNode(node) {
 		pod := known.GetPod()
