@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header declares, by hand, the part of the CUDA driver's ABI that the interposer and the
-// simulator use. make test compares it with the sizes and offsets of a real cuda.h. Enumerations
-// are passed as int or unsigned. Values that the code reads have names.
+// simulator use. make test compares this header with the sizes and offsets of a real cuda.h.
+// Functions take enumerations as int or unsigned. Values that the code reads have names.
 //
 // Handles point to structures with the tags of cuda.h. The simulator defines the tags as the names
 // of its structures (gpusim/cuda/abi.h).
@@ -107,7 +107,7 @@ enum {
 #define CU_GET_PROC_ADDRESS_LEGACY_STREAM 1ull
 #define CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM 2ull
 
-// The values of cuGetProcAddress_v2's last argument.
+// The enumeration has the values of cuGetProcAddress_v2's last argument.
 enum {
 	CU_GET_PROC_ADDRESS_SUCCESS = 0,
 	CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
@@ -271,7 +271,8 @@ typedef struct {
 	unsigned Flags;
 } CUDA_ARRAY3D_DESCRIPTOR;
 
-// The 32-bit descriptors of CUDA 2, whose functions are still exported.
+// These are the 32-bit descriptors of CUDA 2. Drivers still export the functions that take such
+// descriptors.
 typedef struct {
 	unsigned Width;
 	unsigned Height;
@@ -422,7 +423,7 @@ typedef struct {
 	unsigned WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D_v1;
 
-// The structure is one side of a copy in a batch.
+// CUmemcpy3DOperand is one side of a copy in a batch.
 typedef struct {
 	int type;
 	union {
@@ -491,7 +492,7 @@ typedef struct {
 	size_t pitch;
 	unsigned value, elementSize;
 	size_t width, height;
-	CUcontext ctx; // in CUgraphNodeParams alone
+	CUcontext ctx; // only in CUgraphNodeParams
 } CUDA_MEMSET_NODE_PARAMS;
 
 typedef struct {
