@@ -20,8 +20,8 @@ enum {
 	fuzz_patience_s = 20, // for one input
 };
 
-// fuzz_current is a file with the current input. fuzz_current remains if the input ends the program
-// in any way.
+// fuzz_current is the content of a file with the current input. The file remains if the input ends
+// the program in any way.
 struct fuzz_current {
 	uint64_t size;
 	uint8_t data[fuzz_largest];
@@ -35,7 +35,7 @@ static uint64_t fuzz_random_state;
 // ---- coverage
 
 static uint8_t fuzz_hits[fuzz_map_size]; // of the current input, by edge
-static uint8_t fuzz_seen[fuzz_map_size]; // of all inputs so far: bits of counts
+static uint8_t fuzz_seen[fuzz_map_size]; // of all inputs so far: fuzz_bucket's bits
 static uintptr_t fuzz_previous;
 
 void __sanitizer_cov_trace_pc(void);
@@ -49,7 +49,7 @@ void __sanitizer_cov_trace_pc(void)
 		++*hits;
 }
 
-// fuzz_bucket returns a bit for the order of magnitude of a count.
+// fuzz_bucket returns the bit of the order of magnitude of a count.
 static uint8_t fuzz_bucket(uint8_t hits)
 {
 	uint8_t bucket = 1;

@@ -19,7 +19,7 @@ struct fuzz_input {
 
 struct fuzz_target {
 	const char *name;
-	// run tests one input: it aborts if the code broke a guarantee.
+	// run tests one input, and aborts if the code breaks a guarantee.
 	void (*run)(struct fuzz_input *input);
 };
 
@@ -28,13 +28,13 @@ extern const struct fuzz_target fuzz_usage;
 extern const struct fuzz_target fuzz_gpu_time;
 extern const struct fuzz_target fuzz_image;
 
-// Both functions take bytes from the input. Bytes beyond its end are zero.
+// fuzz_bits takes bytes from the input. Bytes beyond the input's end are zero.
 uint64_t fuzz_bits(struct fuzz_input *input, size_t bytes);
 
-// fuzz_number returns a number of 64 bits that is often near `matters`.
+// fuzz_number takes a number of 64 bits from the input. The number is often near `matters`.
 uint64_t fuzz_number(struct fuzz_input *input, uint64_t matters);
 
-// FUZZ_CHECK ends the program if a guarantee is broken.
+// FUZZ_CHECK aborts the program if a guarantee is broken.
 #define FUZZ_CHECK(condition)                                                           \
 	do {                                                                            \
 		if (!(condition)) {                                                     \

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file fuzzes the words of the usage page with a container's GPU time. Each process of the
-// container can write these words. The processes charge, refill, take time back and read the phase
-// of the container's GPUs, while time passes and arbitrary values are written to these words.
+// This file fuzzes the words of the usage page that hold a container's GPU time. Each process of
+// the container can write these words. The fuzzed processes charge, refill, take time back and read
+// the phase of the container's GPUs. Meanwhile time passes, and the fuzzer writes arbitrary values
+// to these words.
 //
-// The guarantees: no overflow, whatever the values are; no wait longer than the time to pay off the
-// deepest debt; and with unforged words, the time spent and the balance together never exceed the
-// earned time.
+// The fuzzer checks three guarantees. No value causes an overflow. No wait is longer than the time
+// to pay off the deepest debt. With unforged words, the time spent and the balance together never
+// exceed the earned time.
 
 #include "base/number.h"
 #include "fuzz.h"

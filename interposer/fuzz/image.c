@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file fuzzes images of modules, whose sizes are read before the driver sees them. No byte
-// beyond the image's end is read, whatever a program passes.
+// This file fuzzes images of modules. The interposer reads the size of an image before the driver
+// does. The interposer must read no byte beyond the image's end, whatever a program passes.
 
 #include "memory/image.h"
 
@@ -12,7 +12,7 @@
 
 static void run(struct fuzz_input *input)
 {
-	// A separate copy, with nothing readable behind it.
+	// AddressSanitizer reports each read behind the end of `exact`.
 	uint8_t *image = malloc(input->size + 1);
 	uint8_t *exact = malloc(input->size ? input->size : 1);
 

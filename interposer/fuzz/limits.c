@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The limits page. A tenant cannot write it in a container, but a user of vgpuctl can, and disks
-// fail. A limit in force is 0 or comes from a whole copy, whatever the page contains.
+// This file fuzzes the limits page. A tenant in a container cannot write the page, but a user of
+// vgpuctl can, and disks fail. Whatever the page contains, a limit in force must be 0 or come from
+// a whole copy.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -48,7 +49,7 @@ static uint64_t checksum(const struct vg_limits_copy *copy)
 	return hash;
 }
 
-// active returns the copy in force, NULL if it is not whole.
+// active returns the copy in force, or NULL if the copy is not whole.
 static const struct vg_limits_copy *active(void)
 {
 	const struct vg_limits_copy *copy = &page->copies[page->generation & 1];
@@ -134,8 +135,8 @@ static bool same_devices(const struct vg_pages *pages, const struct vg_limits_co
 	return true;
 }
 
-// check_limits checks that the settings in force are those of a whole copy. A page whose generation
-// is the verified generation is not read again: its limits stay.
+// check_limits checks that the settings in force come from a whole copy. The interposer does not
+// read a page again whose generation is verified: the limits stay.
 static void check_limits(struct vg_pages *pages, uint64_t generation, const uint64_t *verified)
 {
 	const struct vg_limits_copy *copy = active();

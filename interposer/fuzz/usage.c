@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file fuzzes the usage page, which every tenant can write. Several processes (here, several
-// mappings in one process: file descriptions hold slots) reserve and release, start and end, while
-// arbitrary bytes are written to the page.
+// This file fuzzes the usage page, which every tenant can write. Several processes reserve and
+// release memory, start and end. Meanwhile the fuzzer writes arbitrary bytes to the page. Each
+// fuzzed process is a mapping in one real process, because file descriptions hold slots.
 //
-// The guarantees: no crash, no endless wait, and
-//    - no process is ever granted more than the limit, whatever is written;
-//    - a process that has seen an observation is granted no more than the last
+// The fuzzer checks these guarantees:
+//    - no crash and no endless wait;
+//    - no process is granted more than the limit, whatever the fuzzer writes;
+//    - a process that has seen an observation is granted no more than the memory that the last
 //      observation of the GPU left;
-//    - all processes with unforged counters are together granted no more than
-//      that, unless the bound of the scan is forged: a lower bound hides
-//      processes from each other;
+//    - all processes with unforged counters are together granted no more than that memory, unless
+//      the bound of the scan is forged: a lower bound hides processes from each other;
 //    - on an unforged page, exactly the memory that fits is granted.
 
 #define _GNU_SOURCE
@@ -29,7 +29,7 @@
 #include "pages/slot.h"
 #include "pages/usage.h"
 
-enum { devices = 2, processes = 4, poked_slots = 8 }; // no higher slot is ever used
+enum { devices = 2, processes = 4, poked_slots = 8 }; // no test uses a higher slot
 
 static const uint64_t usual_limit = 1 << 24;
 static const uint64_t most_observed = UINT64_C(1) << 60;
@@ -39,7 +39,7 @@ struct process {
 	bool attached;
 	bool written; // the process's counters are forged
 	uint64_t granted[devices];
-	// The last observation of the GPU that it has seen, and its grant at that time.
+	// the last observation of the GPU that the process has seen, and its grant at that time
 	uint32_t look[devices];
 	uint64_t granted_then[devices];
 };
@@ -100,7 +100,7 @@ static void limit(struct fuzz_input *input)
 	FUZZ_CHECK(test_pages_update(dir, limits, devices) == 0);
 }
 
-// observe observes the GPU, which reports the memory of all processes.
+// observe records an observation of the GPU with the memory of all processes.
 static void observe(struct fuzz_input *input)
 {
 	uint32_t device = (uint32_t)fuzz_bits(input, 1) % devices;
@@ -228,7 +228,7 @@ static uint64_t granted_to_all(uint32_t device)
 	return sum;
 }
 
-// least returns the least use that a process must assume for the container.
+// least returns the lowest use that a process must assume for the container.
 static uint64_t least(struct process *process, uint32_t device)
 {
 	uint64_t granted = process->granted[device];
