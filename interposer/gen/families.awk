@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Turns symbols/families.txt into a header: VG_FAMILIES(X) calls X(treatment, pattern)
-# for each line, in its order.
+# This script converts symbols/families.txt into a header. VG_FAMILIES(X) calls X(treatment,
+# pattern) for each line, in the order of the lines.
 
 /^#/ || NF == 0 { next }
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Turns a table of symbols/ into what the build needs of it:
+# This script converts a table of symbols/ into a file for the build:
 #   -v want=stubs   one macro call per name, for src/api/stubs.S
 #   -v want=header  indexes, names and own functions, for C
 #   -v want=map     the linker's version script
 #   -v want=names   the exported names, for the tests
-# -v extra="a b" adds names to the export list that the table does not have.
+# -v extra="a b" adds names to the export list that are not in the table.
 
 function fail(why) {
 	printf "%s:%d: %s\n", FILENAME, FNR, why > "/dev/stderr"
@@ -20,7 +20,8 @@ $1 <= last { fail("not sorted: " $1 " after " last) }
 $2 !~ /^(forward|own|data)$/ { fail("unknown treatment " $2) }
 $2 == "data" && $3 !~ /^[0-9]+$/ { fail("data needs a size") }
 
-# cuGetProcAddress decides by name: either all versions of a name are ours, or all are forwarded.
+# cuGetProcAddress decides by name: the interposer either replaces all versions of a name or
+# forwards all.
 {
 	stem = $1
 	sub(/_pt[ds][sz]$/, "", stem)
@@ -50,8 +51,9 @@ function stubs(i) {
 	printf "\t.set VG_SPARES, %d\n", count
 }
 
-# places lists where vg_first_name finds names and stems: the index of the first name that
-# begins with it, by the hash that ELF files have for names, with open addressing.
+# places prints the hash table in which vg_first_name finds names and stems. An entry is the index
+# of the first name that begins with the name or stem. The table uses the GNU hash of ELF files, with
+# open addressing.
 function hash_of(text, i, hash) {
 	hash = 5381
 	for (i = 1; i <= length(text); i++)
@@ -88,8 +90,8 @@ function places(i, stem) {
 	printf "\n"
 }
 
-# The names are one string and a table of offsets: an array of pointers would
-# cost every process of the container as many relocations at start.
+# header prints the names as one string and a table of offsets. An array of pointers would cost
+# every process of the container one relocation per name at its start.
 function header(i, offset) {
 	printf "enum vg_symbol {\n"
 	for (i = 0; i < count; i++)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The interposer's C reads the same table, and is held to the same names.
+// TestFamilies checks the names of families_test.txt, as family_test.c does for the C code.
 func TestFamilies(t *testing.T) {
 	text, err := os.ReadFile("families_test.txt")
 	if err != nil {
