@@ -29,10 +29,11 @@ static bool vg_belongs(const struct vg_entry *entry, const void *context)
 
 struct vg_entry *vg_context_take(struct vg_state *state, CUcontext context)
 {
-	// No thread may ask the driver for the context's streams and events while it ends.
+	// While the context ends, no thread may query the driver about the context's streams and
+	// events.
 	if (context)
 		vg_throttle_drop_context(state, context);
-	// Entries without a context have the key 0: they must not end with a NULL context.
+	// Entries without a context have the key 0, and must not end with a NULL context.
 	return context ? vg_table_sweep(&state->table, vg_belongs, context) : NULL;
 }
 

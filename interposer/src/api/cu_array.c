@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles arrays and mipmapped arrays. The true size of an array is known before it takes
-// memory. The driver reports the size of an equal array with deferred mapping, which takes none.
+// This file handles arrays and mipmapped arrays. The interposer knows the size of an array before
+// the array takes memory. The driver reports the size of an equal array with deferred mapping,
+// which takes no memory.
 
 #include "base/number.h"
 #include "driver/handle.h"
 #include "memory/claim.h"
 #include "memory/release.h"
 
-// Real drivers place arrays in blocks of this size.
+// vg_array_granule is the size of the blocks in which real drivers place arrays.
 static const uint64_t vg_array_granule = 64 * 1024;
 
 static bool vg_takes_memory(const CUDA_ARRAY3D_DESCRIPTOR *shape)
@@ -33,8 +34,8 @@ static uint64_t vg_multiply(uint64_t a, uint64_t b)
 	return b && a > UINT64_MAX / b ? UINT64_MAX : a * b;
 }
 
-// vg_computed returns an upper bound, for drivers that do not report the size. vg_computed pads
-// rows to 512 bytes, and adds half as much again for the smaller levels of a mipmap.
+// vg_computed returns an upper bound of the size, for drivers that do not report the size.
+// vg_computed pads rows to 512 bytes, and adds half of the size for the smaller levels of a mipmap.
 static uint64_t vg_computed(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned levels)
 {
 	uint64_t row = vg_multiply(vg_multiply(shape->Width, shape->NumChannels),
@@ -80,8 +81,8 @@ static uint64_t vg_mipmap_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned l
 	return needs.size;
 }
 
-// vg_array_claim claims the memory that an array of this shape takes on the current device. An
-// array without memory claims nothing.
+// vg_array_claim claims the memory that an array of this shape takes on the current device. For an
+// array without memory, vg_array_claim claims nothing.
 static CUresult vg_array_claim(struct vg_claim *claim, const CUDA_ARRAY3D_DESCRIPTOR *shape,
 			       unsigned levels, bool mipmap)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles batches of copies. The part of a batch within a device is one piece of work:
-// the driver documents nothing about the order of its copies.
+// This file handles batches of copies. The copies of a batch within a device are one item of work,
+// because the driver does not document their order.
 
 #include "fill.h"
 #include "time/throttle.h"
@@ -22,7 +22,8 @@ static bool vg_operand_on_device(const CUmemcpy3DOperand *operand)
 	return operand->type == CU_MEMCPY_OPERAND_TYPE_ARRAY || !vg_on_host(operand->op.ptr.ptr);
 }
 
-// vg_batch_volume counts elements of arrays as bytes. The measurement of the work corrects that.
+// vg_batch_volume counts each element of an array as one byte. The measurement of the work corrects
+// the estimate.
 static uint64_t vg_batch_volume(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count)
 {
 	uint64_t bytes = 0;
@@ -44,7 +45,8 @@ static uint64_t vg_batch_volume(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count
 		VG_BYTES(VG_COPY_BATCH, bytes_, stream, per_thread, call);   \
 	} while (0)
 
-// Until CUDA 13 these functions reported which copy had failed.
+// VG_DEFINE_BATCH_V1 defines a batch function of CUDA 12, which reports the index of the failed
+// copy.
 #define VG_DEFINE_BATCH_V1(name, per_thread)                                                   \
 	VG_API(name, CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count,          \
 	       void *attributes, size_t *indexes, size_t attribute_count, size_t *failed,      \
@@ -89,7 +91,7 @@ VG_DEFINE_VOLUMES_V1(cuMemcpy3DBatchAsync_ptsz, true)
 VG_DEFINE_VOLUMES(cuMemcpy3DBatchAsync_v2, false)
 VG_DEFINE_VOLUMES(cuMemcpy3DBatchAsync_v2_ptsz, true)
 
-// ---- single copies with the attributes of those in batches
+// ---- single copies with the attributes of copies in batches
 
 #define VG_DEFINE_WITH_ATTRIBUTES(name, per_thread)                                            \
 	VG_API(name, CUdeviceptr to, CUdeviceptr from, size_t bytes, void *attributes,         \

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles contexts that a program creates. The agent has measured how much memory a
-// context takes, and written it on the limits page. No mutex is held during the driver's calls. A
-// driver that creates a context opens libraries, whose constructors may use CUDA. A driver that
-// ends a context waits for the GPU.
+// This file handles contexts that a program creates. The agent measures the memory that a context
+// takes, and writes the size on the limits page. These functions hold no mutex during the driver's
+// calls. A driver that creates a context opens libraries, whose constructors may use CUDA. A driver
+// that ends a context waits for the GPU.
 
 #include "context.h"
 
@@ -73,7 +73,7 @@ VG_API(cuVDPAUCtxCreate_v2, CUcontext *context, unsigned flags, CUdevice device,
 			VG_CALL(cuVDPAUCtxCreate_v2, context, flags, device, vdpau, lookup));
 }
 
-// vg_end_context calls the driver, and releases the context if it is gone.
+// vg_end_context calls `end`, and releases the context's entries if the context is gone.
 static CUresult vg_end_context(CUcontext context, CUresult (*end)(CUcontext context),
 			       bool (*is_gone)(CUcontext context))
 {

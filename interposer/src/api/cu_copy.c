@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles copies within a device, which hold the GPU as kernels do. Copies from and to
-// the host, or to another device, run on copy engines and are free. Some copies wait for earlier
-// work, and are watched.
+// This file handles copies within a device, which occupy the GPU like kernels. Copies from and to
+// the host, or to another device, run on copy engines and are not charged. Some copies wait for
+// earlier work: vg_watch_stream covers these waits.
 
 #include "fill.h"
 #include "time/throttle.h"
@@ -10,8 +10,7 @@
 
 // ---- the two sides of a copy
 
-// vg_on_device reports whether one side of a copy lies on a device, from its memory type and
-// address.
+// vg_on_device reports whether a memory type and an address are those of a device.
 static bool vg_on_device(int type, CUdeviceptr address)
 {
 	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY ||
@@ -45,8 +44,8 @@ static bool vg_same_device(CUcontext a, CUcontext b)
 #define VG_AREA(p) ((uint64_t)(p)->WidthInBytes * (p)->Height)
 #define VG_VOLUME(p) (VG_AREA(p) * (p)->Depth)
 
-// A copy that waits is watched meanwhile. A call without a stream uses the legacy stream or the
-// thread's own.
+// VG_WAITING watches the stream of a copy that waits. A call without a stream uses the legacy
+// stream or the thread's own stream.
 #define VG_WAITING(per_thread, call)                \
 	do {                                        \
 		CUresult result_;                   \

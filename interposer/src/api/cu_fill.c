@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles memsets, which hold the GPU as kernels do.
+// This file handles memsets, which occupy the GPU like kernels.
 
 #include "fill.h"
 
-// A call without a stream uses the legacy stream or the thread's own.
+// A call without a stream uses the legacy stream or the thread's own stream.
 #define VG_DEFINE_FILL(name, address, type, size, per_thread)                      \
 	VG_API(name, address to, type value, size count)                           \
 	{                                                                          \

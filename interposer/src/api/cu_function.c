@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles functions, kernels and names in modules: a program that looks them up or asks
-// about them may cause the driver to load code. See use.h.
+// This file handles functions, kernels and names in modules. A program that looks up or queries a
+// function may cause the driver to load code: see use.h.
 
 #include "driver/handle.h"
 #include "memory/use.h"
@@ -96,7 +96,7 @@ VG_API(cuKernelGetFunction, CUfunction *function, CUkernel kernel)
 	return result;
 }
 
-// ---- questions about one function
+// ---- queries about one function
 
 #define VG_DEFINE_USE(name, parameters, handle, ...)               \
 	VG_API(name, VG_PARAMETERS parameters)                     \

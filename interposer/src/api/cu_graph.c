@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles memory nodes of graphs, whether a program adds them by their own call, by
-// cuGraphAddNode or by a capture. The nodes are counted when the graph becomes executable. A launch
-// or an upload allocates their memory from the device's memory of graphs, which the driver keeps
-// until it is trimmed. The memory of a device's graphs is therefore a pool (pool_held.h).
+// This file handles memory nodes of graphs. A program adds memory nodes by cuGraphAddMemAllocNode,
+// by cuGraphAddNode or by a capture. The interposer sums the nodes' memory when the graph becomes
+// executable. A launch or an upload allocates this memory from the device's graph memory, which the
+// driver keeps until a trim. The interposer therefore treats a device's graph memory as a pool
+// (pool_held.h).
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,13 +19,15 @@
 #include "time/throttle.h"
 
 // An executable graph has one entry for each GPU that its nodes use. The key is the handle, with
-// the GPU's index in the bits above the address. `bytes` is the memory that it needs.
+// the GPU's index in the bits above the address. `bytes` is the memory that the graph needs on that
+// GPU.
 //
-// A repeated launch needs no more memory as long as the graph still owns the memory that it took.
-// The graph owns it if the device's memory of graphs grew by that much at its launch, and lost
-// nothing since. A trim takes memory away, and so does a graph that uses it without growth. Each
-// such trim or graph begins a new epoch. `extra` is the epoch in which the graph took its memory,
-// plus one. While a repeated launch is under way, the graph's memory is reserved for it.
+// A repeated launch needs no further memory while the graph owns the memory of its earlier launch.
+// The graph owns that memory if the device's graph memory grew by that size at the launch, and has
+// lost nothing since. A trim takes graph memory away. A graph whose launch uses graph memory
+// without growth also takes memory from other graphs. Each trim, and each launch without growth,
+// begins a new epoch. `extra` is the epoch in which the graph took its memory, plus one. During a
+// repeated launch, the graph's memory is reserved for that launch.
 static uint64_t vg_graph_key(CUgraphExec graph, uint32_t device)
 {
 	return vg_handle_key(graph) | (uint64_t)device << 48;
@@ -60,8 +63,8 @@ static void vg_graph_forget(struct vg_state *state, CUgraphExec graph)
 	}
 }
 
-// vg_graph_made files a new executable graph. If there is no room, vg_graph_made destroys the
-// graph.
+// vg_graph_made files the entries of a new executable graph. If vg_graph_made cannot file the
+// entries, it destroys the graph.
 static CUresult vg_graph_made(CUresult result, CUgraphExec *exec, struct vg_graph_needs *needs)
 {
 	struct vg_state *state = vg_state_ready();
@@ -134,8 +137,8 @@ VG_API(cuGraphExecKernelNodeSetParams_v2, CUgraphExec exec, CUgraphNode node, co
 		      VG_CALL(cuGraphExecKernelNodeSetParams_v2, exec, node, parameters));
 }
 
-// vg_instantiate_params is the used part of CUDA_GRAPH_INSTANTIATE_PARAMS: a new graph may be
-// uploaded at once.
+// vg_instantiate_params is the used part of CUDA_GRAPH_INSTANTIATE_PARAMS, which can request an
+// upload of the new graph.
 struct vg_instantiate_params {
 	uint64_t flags;
 	CUstream upload_stream;
@@ -147,8 +150,8 @@ static CUresult vg_graph_start(CUgraphExec exec, CUstream stream,
 			       CUresult (*call)(CUgraphExec exec, CUstream stream));
 static CUresult vg_call_upload(CUgraphExec exec, CUstream stream);
 
-// vg_instantiate_split creates the graph without the upload, and then uploads it, when its needs
-// are known.
+// vg_instantiate_split creates the graph without the upload. vg_instantiate_split uploads the graph
+// when the graph's memory needs are known.
 static CUresult vg_instantiate_split(CUgraphExec *exec, CUgraph graph, void *params,
 				     CUresult (*call)(CUgraphExec *exec, CUgraph graph, void *params))
 {
@@ -202,7 +205,7 @@ struct vg_graph_claims {
 	uint64_t needs[VG_MAX_DEVICES];       // 0: no claim was made
 	struct vg_pool *kept[VG_MAX_DEVICES]; // set if the graph owns all memory that it needs
 	uint64_t owned[VG_MAX_DEVICES];
-	uint64_t epoch; // as before the first claim
+	uint64_t epoch; // the epoch before the first claim
 };
 
 static void vg_graph_settle(struct vg_state *state, CUgraphExec exec, struct vg_graph_claims *claims,
@@ -215,7 +218,8 @@ static void vg_graph_settle(struct vg_state *state, CUgraphExec exec, struct vg_
 			vg_pool_claim_kept(state, claims->kept[i], claims->owned[i]);
 		if (!claims->needs[i])
 			continue;
-		// A launch cannot be undone: memory that it took beyond its claim is charged.
+		// The interposer cannot undo a launch, and charges memory that the launch took
+		// beyond its claim.
 		vg_pool_claim_settle(&claims->claims[i], result);
 		if (alone && claims->claims[i].call.grown >= claims->needs[i])
 			vg_table_with(&state->table, VG_GRAPH, vg_graph_key(exec, i), vg_graph_owns,
@@ -307,7 +311,7 @@ static CUresult vg_call_upload_ptsz(CUgraphExec exec, CUstream stream)
 	return VG_CALL(cuGraphUpload_ptsz, exec, stream);
 }
 
-// Assumed length of a graph before its first launch was measured, in ns.
+// vg_graph_prior is the assumed length of a graph whose first launch has not been measured, in ns.
 static const uint64_t vg_graph_prior = 500000;
 
 static uint64_t vg_graph_work(CUgraphExec exec)
@@ -341,8 +345,8 @@ VG_API(cuGraphExecDestroy, CUgraphExec exec)
 {
 	struct vg_state *state = vg_state_ready();
 
-	// Forget the graph first, because the driver may reuse the handle at once. The driver
-	// refuses only if there is no such graph.
+	// The entries are removed first, because the driver may reuse the handle at once. The
+	// driver refuses the call only if the graph does not exist.
 	if (state) {
 		vg_graph_forget(state, exec);
 		vg_throttle_forget(state, vg_graph_work(exec));

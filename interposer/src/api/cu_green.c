@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles green contexts, which live in the primary context.
+// This file handles green contexts, which are parts of a primary context.
 
 #include "context.h"
 #include "cu_primary.h"
@@ -8,8 +8,8 @@
 #include "memory/claim.h"
 #include "memory/release.h"
 
-// The primary context stays retained as long as the green context lives, so that it is charged
-// separately. The green context is charged as much as any other context.
+// The interposer retains the primary context while the green context exists, so that the primary
+// context has a separate charge. The charge for a green context is that for any other context.
 VG_API(cuGreenCtxCreate, CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
        unsigned flags)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles memory of a context for kernels that a program can enlarge: stacks, the device
-// heap and the FIFO of printf.
+// This file handles the memory of a context that a program can enlarge: stacks, the device heap and
+// the FIFO of printf.
 //
-// The entry of a limit is filed before the driver first changes the limit. The entry has the value
-// of the limit at that time, whose memory is part of the context. If several threads raise a limit,
-// each claims the difference to the charge that it found, and is charged the part that is still
-// missing when it settles.
+// The interposer files the entry of a limit before the driver first changes the limit. The entry
+// has the value of the limit at that time, whose memory is part of the context. If several threads
+// raise a limit, each thread claims the difference to the charge that the thread found. When a
+// thread settles, the interposer charges the part that is still missing.
 
 #include "memory/claim.h"
 
@@ -17,17 +17,18 @@
 #include "memory/correction.h"
 #include "pages/reserve.h"
 
-// vg_heap_granule is the largest known rounding of drivers.
+// vg_heap_granule is the largest size to which a known driver rounds.
 static const uint64_t vg_heap_granule = 2 * VG_MIB;
 
-// vg_heap_key returns the context, with the limit in the bits above the address.
+// vg_heap_key returns the key of a limit's entry: the context, with the limit in the bits above the
+// address.
 static uint64_t vg_heap_key(uint64_t context, int limit)
 {
 	return context | (uint64_t)(limit + 1) << 48;
 }
 
-// vg_heap_unit returns how many bytes of the device one byte of the limit takes. For stacks, the
-// factor is the number of threads that the GPU can run at a time.
+// vg_heap_unit returns the number of bytes on the device for each byte of the limit. For stacks,
+// the factor is the number of threads that the GPU can run at a time.
 static uint64_t vg_heap_unit(int limit)
 {
 	CUdevice device;
@@ -64,7 +65,8 @@ static struct vg_entry *vg_heap_look(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-// vg_heap_filed copies the entry of a limit, and files it first if there is none.
+// vg_heap_filed copies the entry of a limit. If the limit has no entry, vg_heap_filed first files
+// an entry.
 static CUresult vg_heap_filed(struct vg_state *state, uint64_t context, int limit,
 			      struct vg_entry *copy)
 {
@@ -97,7 +99,8 @@ struct vg_heap_growth {
 	uint64_t grown;
 };
 
-// Memory of a larger earlier value may not be freed before the context ends.
+// vg_heap_grow never lowers the charge, because the driver may keep the memory of a larger earlier
+// value until the context ends.
 static struct vg_entry *vg_heap_grow(struct vg_entry *entry, void *context)
 {
 	struct vg_heap_growth *growth = context;
@@ -110,8 +113,9 @@ static struct vg_entry *vg_heap_grow(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-// vg_heap_settle charges the growth of the limit out of the claim. The driver may allocate it when
-// a kernel needs it, without a call: memory that is not held yet earns no credit.
+// vg_heap_settle charges the growth of the limit out of the claim. The driver may allocate the
+// memory only when a kernel needs it. The memory counts as uncertain until then, and earns no
+// credit.
 static void vg_heap_settle(struct vg_claim *claim, uint64_t key, uint64_t bytes)
 {
 	struct vg_heap_growth growth = {.device = claim->device, .bytes = bytes};
@@ -119,7 +123,8 @@ static void vg_heap_settle(struct vg_claim *claim, uint64_t key, uint64_t bytes)
 
 	vg_table_with(&state->table, VG_HEAP, key, vg_heap_grow, &growth);
 	vg_correction_uncertain_made(state, claim->device, growth.grown);
-	// The driver has accepted the value: it is charged, whatever the container's limit is.
+	// The driver has accepted the value. The interposer charges the value, whatever the
+	// container's limit is.
 	vg_reserve_settle(&state->pages, claim->device, claim->bytes, growth.grown);
 	claim->bytes = 0;
 	vg_claim_end(claim);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles memory that is imported from another process, by an IPC handle or from its
-// pool, or from another API. Imported memory is charged like new memory as long as it is open here.
-// The exporter may free the memory or die, and may belong to another container. Because the memory
-// already exists, the import is opened first, and closed again if there is no room.
+// This file handles memory that a process imports from another process or from another API. The
+// import from a process uses an IPC handle or a pool. Imported memory is charged like new memory
+// while it is open in this process. The exporter may free the memory or die, and may belong to
+// another container. The interposer opens the import before the claim, because the memory already
+// exists. If the limit has no room, the interposer closes the import again.
 
 #include "base/number.h"
 #include "driver/capture.h"
@@ -26,8 +27,8 @@ static struct vg_entry *vg_import_again(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-// vg_import_look asks the driver for the size of the opened allocation and for its GPU, which need
-// not be the current one.
+// vg_import_look queries the size and the GPU of the opened allocation. The GPU need not be the
+// current device.
 static CUresult vg_import_look(CUdeviceptr address, CUdevice *device, uint64_t *bytes)
 {
 	CUdeviceptr base = 0;
@@ -40,7 +41,7 @@ static CUresult vg_import_look(CUdeviceptr address, CUdevice *device, uint64_t *
 }
 
 // vg_opened_import_charge charges an allocation that was opened at an address. The driver opens an
-// allocation once, and counts further calls.
+// allocation only once, and counts the calls.
 static CUresult vg_opened_import_charge(struct vg_state *state, CUdeviceptr address)
 {
 	struct vg_claim claim;
@@ -134,8 +135,8 @@ VG_API(cuMemPoolImportFromShareableHandle, CUmemoryPool *pool, void *handle, int
 	return result;
 }
 
-// vg_over_limit refuses an import while the charge exceeds the limit. A pool may keep imported
-// memory even if the memory is freed at once; in that case the next import is refused.
+// vg_over_limit refuses an import while the charge exceeds the limit. The charge can exceed the
+// limit because a pool may keep imported memory that was freed at once.
 static CUresult vg_over_limit(struct vg_state *state)
 {
 	for (uint32_t i = 0; i < state->pages.device_count; i++) {
@@ -153,8 +154,8 @@ static CUresult vg_over_limit(struct vg_state *state)
 	return CUDA_SUCCESS;
 }
 
-// vg_pointer_undo frees a pointer for which there is no room. Memory that its pool keeps is
-// charged.
+// vg_pointer_undo frees an imported pointer for which the limit has no room, and charges memory
+// that the pool keeps.
 static void vg_pointer_undo(struct vg_state *state, CUdeviceptr address)
 {
 	int mode = vg_capture_relax();

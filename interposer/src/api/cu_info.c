@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file shows a program its memory: the limit as the total, and the rest of the limit as free,
-// but never more than the GPU has.
+// This file reports memory to a program. The total is the limit, and the free memory is the rest of
+// the limit. Neither value exceeds the driver's value for the GPU.
 
 #include "base/now.h"
 #include "base/number.h"
@@ -11,15 +11,15 @@
 #include "pages/slot.h"
 #include "pages/usage.h"
 
-// How long an answer of the driver is reused. Memory that the container takes and
-// frees itself shows at once. A reused answer only misses recent changes by others that share the
+// vg_answer_ns is the time for which an answer of the driver is reused. Changes by the container
+// itself are visible at once. A reused answer misses only recent changes by other containers on the
 // GPU, which any program must expect.
 static const uint64_t vg_answer_ns = 100000;
 
-// How long dead processes may count as alive.
+// vg_dead_ns is the longest time for which dead processes count as alive.
 static const uint64_t vg_dead_ns = 100000000;
 
-// vg_share is the device's part of the limits page and of the usage page.
+// vg_share is the device's data on the limits page and on the usage page.
 struct vg_share {
 	uint64_t limit;
 	uint64_t used;
@@ -41,7 +41,7 @@ static struct vg_share vg_info_share(struct vg_state *state, uint32_t device)
 	return share;
 }
 
-// vg_total_of returns how much the container may use of a device with `bytes` bytes.
+// vg_total_of returns the memory that the container may use on a device with `bytes` bytes.
 static uint64_t vg_total_of(struct vg_state *state, CUdevice device, uint64_t bytes)
 {
 	int index = vg_state_device(state, device);
@@ -49,8 +49,8 @@ static uint64_t vg_total_of(struct vg_state *state, CUdevice device, uint64_t by
 	return index < 0 ? 0 : vg_min(bytes, vg_limits_memory(&state->pages, (uint32_t)index));
 }
 
-// vg_forget_the_dead empties the slots of dead processes from time to time. A program may query the
-// free memory before it allocates, and not try if too little is free.
+// vg_forget_the_dead empties the slots of dead processes at most once in vg_dead_ns. A program may
+// query the free memory, and not allocate if too little is free.
 static void vg_forget_the_dead(struct vg_state *state, uint32_t device, uint64_t now)
 {
 	_Atomic uint64_t *reaped = &state->answers[device].reaped_ns;
@@ -63,7 +63,7 @@ static void vg_forget_the_dead(struct vg_state *state, uint32_t device, uint64_t
 }
 
 // vg_answer_read reads the last answer. vg_answer_read returns false if the answer is older than
-// vg_answer_ns or a newer one is being written.
+// vg_answer_ns, or if another thread is writing a newer answer.
 static bool vg_answer_read(struct vg_answer *answer, uint64_t now, struct vg_figures *figures,
 			   uint64_t *used)
 {
@@ -79,8 +79,8 @@ static bool vg_answer_read(struct vg_answer *answer, uint64_t now, struct vg_fig
 	return atomic_load_explicit(&answer->version, memory_order_relaxed) == version;
 }
 
-// vg_answer_write stores an answer, unless another thread is writing. Readers see the stored values
-// only after the odd version.
+// vg_answer_write stores an answer, unless another thread is writing. A reader that sees a new
+// value also sees that the version has changed.
 static void vg_answer_write(struct vg_answer *answer, uint64_t now, const struct vg_figures *figures,
 			    uint64_t used)
 {
@@ -95,9 +95,9 @@ static void vg_answer_write(struct vg_answer *answer, uint64_t now, const struct
 	atomic_store_explicit(&answer->version, version + 2, memory_order_release);
 }
 
-// vg_answer_again answers without the driver, if its last answer is at most vg_answer_ns old and
-// the container has freed nothing since. vg_answer_again subtracts the memory that the container
-// has taken since.
+// vg_answer_again reuses the driver's last answer, less the memory that the container has taken
+// since. vg_answer_again returns false if the answer is older than vg_answer_ns, or if the
+// container's use has fallen since.
 static bool vg_answer_again(struct vg_answer *answer, const struct vg_share *share, uint64_t now,
 			    struct vg_figures *figures)
 {

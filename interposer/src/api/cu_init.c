@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// cuInit opens the limits page before it starts the driver, and takes a slot on the usage
-// page after. cuInit fails if either page is not whole. No other function works before cuInit
-// has succeeded.
+// cuInit opens the limits page before it starts the driver, and takes a slot on the usage page
+// afterwards. cuInit fails if either page is not whole. No other function works before cuInit has
+// succeeded.
 
 #include "base/error.h"
 #include "base/log.h"
@@ -25,7 +25,8 @@ static CUresult vg_refuse_init(const struct vg_error *error)
 
 static CUresult vg_uuid_of(CUuuid *uuid, CUdevice device)
 {
-	// The second version returns a MIG device's own UUID, the first its GPU's.
+	// For a MIG device, the second version returns the MIG device's own UUID, and the first
+	// version returns the GPU's UUID.
 	if (vg_real_lookup(VG_SYM_cuDeviceGetUuid_v2))
 		return VG_CALL(cuDeviceGetUuid_v2, uuid, device);
 	return VG_CALL(cuDeviceGetUuid, uuid, device);
@@ -38,7 +39,7 @@ struct vg_found {
 };
 
 // vg_match_devices finds the driver's devices on the pages. A device that cannot be identified
-// counts as missing from them.
+// counts as missing from the pages.
 static CUresult vg_match_devices(const struct vg_pages *pages, struct vg_found *found)
 {
 	int count = 0;
@@ -56,8 +57,8 @@ static CUresult vg_match_devices(const struct vg_pages *pages, struct vg_found *
 	return result;
 }
 
-// vg_loads_lazily reports whether the driver loads code at first use. A driver that cannot be asked
-// loads code with its module.
+// vg_loads_lazily reports whether the driver loads code at first use. A driver without
+// cuModuleGetLoadingMode loads code with its module.
 static bool vg_loads_lazily(void)
 {
 	int mode = CU_MODULE_LAZY_LOADING;
@@ -85,8 +86,8 @@ static CUresult vg_prepare(struct vg_state *state, const char *dir)
 }
 
 // vg_start_driver starts the driver and queries its GPUs. vg_start_driver holds no mutex, because
-// it opens and searches the driver under a lock of the loader. The lock's holder may be waiting for
-// us in a library's constructor.
+// it opens the driver under a lock of the loader. In a library's constructor, the holder of that
+// lock may be waiting for this thread.
 static CUresult vg_start_driver(const struct vg_state *state, unsigned flags, struct vg_found *found)
 {
 	struct vg_error error = {""};
@@ -105,7 +106,7 @@ static CUresult vg_start_driver(const struct vg_state *state, unsigned flags, st
 	return CUDA_SUCCESS;
 }
 
-// vg_enter takes a slot for this process and registers it with the agent, once.
+// vg_enter takes a slot for this process and registers the process with the agent, once.
 static CUresult vg_enter(struct vg_state *state, const char *dir, const struct vg_found *found)
 {
 	struct vg_error error = {""};

@@ -7,7 +7,7 @@
 #include "time/place.h"
 #include "time/throttle.h"
 
-// Assumed length of a kernel whose kind has not been measured yet, in ns.
+// vg_kernel_prior is the assumed length of a kernel whose kind has not been measured, in ns.
 static const uint64_t vg_kernel_prior = 50000;
 
 static uint64_t vg_launch_key(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
@@ -61,7 +61,7 @@ VG_DEFINE_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 VG_DEFINE_LAUNCH_EX(cuLaunchKernelEx, false)
 VG_DEFINE_LAUNCH_EX(cuLaunchKernelEx_ptsz, true)
 
-// ---- CUDA 2: the block's shape was set before
+// ---- launches of CUDA 2, whose block shape an earlier call sets
 
 VG_API(cuLaunch, CUfunction function)
 {

@@ -41,8 +41,8 @@ VG_API(cuMemAlloc, CUdeviceptr_v1 *address, unsigned bytes)
 	return vg_linear_settle(&claim, result, result ? 0 : *address, bytes, vg_undo_free_v1);
 }
 
-// vg_pitch_most returns the most that rows of this width take together: drivers round a row up to
-// at most 512 bytes.
+// vg_pitch_most returns the most memory that rows of this width take. Drivers round a row up to a
+// multiple of at most 512 bytes.
 static uint64_t vg_pitch_most(uint64_t width, uint64_t height)
 {
 	uint64_t pitch = vg_round_up(width, 512);
@@ -78,8 +78,8 @@ VG_API(cuMemAllocPitch, CUdeviceptr_v1 *address, unsigned *pitch, unsigned width
 				result ? 0 : (uint64_t)*pitch * height, vg_undo_free_v1);
 }
 
-// Managed memory is charged as if it were always on the GPU, because all of it can move there at
-// any time, without a call.
+// Managed memory is charged as if it were always on the GPU, because all managed memory can move to
+// the GPU at any time, without a call.
 VG_API(cuMemAllocManaged, CUdeviceptr *address, size_t bytes, unsigned flags)
 {
 	struct vg_claim claim;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Modules and libraries have their code and variables in device memory. Modules and libraries are
-// charged an upper estimate, derived from their image. No mutex is held during the driver's calls,
-// which may wait for the GPU or compile for minutes.
+// This file handles modules and libraries, whose code and variables are in device memory. The
+// charge is an upper estimate from the image. These functions hold no mutex during the driver's
+// calls, which may wait for the GPU or compile for minutes.
 
 #include "base/number.h"
 #include "driver/handle.h"
@@ -12,8 +12,8 @@
 #include "memory/use.h"
 
 // vg_code_device sets `device` to the device that is charged for code. A module is loaded into the
-// current context. A library is loaded into every context that uses it, and charged to the current
-// one, or to the first GPU if there is none.
+// current context. A library is loaded into every context that uses the library. The library is
+// charged to the GPU of the current context, or to the first GPU if no context is current.
 static CUresult vg_code_device(CUdevice *device)
 {
 	CUresult result = VG_CALL(cuCtxGetDevice, device);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Stream-ordered allocation, from a device's pool and from pools that a program creates. A stream
-// under capture allocates nothing: the allocation becomes a node of a graph, which cu_graph.c
-// charges.
+// This file handles stream-ordered allocation, from a device's pool and from pools that a program
+// creates. A stream under capture allocates nothing: the allocation becomes a node of a graph,
+// which cu_graph.c charges.
 
 #include "driver/capture.h"
 #include "driver/stream.h"
@@ -18,7 +18,7 @@
 #include "memory/release.h"
 #include "time/watch.h"
 
-// vg_ordered is one stream-ordered allocation on its way to the driver.
+// vg_ordered has the arguments of one stream-ordered allocation.
 struct vg_ordered {
 	CUdeviceptr *address;
 	size_t bytes;
@@ -63,7 +63,8 @@ static CUresult vg_ordered_undo(struct vg_claim *claim, const struct vg_ordered 
 }
 
 // vg_ordered_captured allocates on a stream under capture, which takes no memory. If another thread
-// ends that capture before the call of the driver, the pool has grown.
+// ends the capture before the driver's call, the pool grows, and vg_ordered_captured charges the
+// growth.
 static CUresult vg_ordered_captured(struct vg_state *state, const struct vg_ordered *call)
 {
 	CUmemoryPool handle = call->pool;
@@ -217,8 +218,8 @@ VG_API(cuMemPoolTrimTo, CUmemoryPool pool, size_t keep)
 	return result;
 }
 
-// The agent is queried before a synchronisation, while the GPU works. After the program's wait, the
-// query would only delay the program.
+// vg_sync_begins queries the agent before a synchronisation, while the GPU works. After the
+// program's wait, the query would only delay the program.
 static void vg_sync_begins(void)
 {
 	struct vg_state *state = vg_state_ready();
@@ -227,8 +228,8 @@ static void vg_sync_begins(void)
 		vg_audit_doubt(state);
 }
 
-// At a synchronisation the driver returns memory that pools hold above their release threshold.
-// Other processes of the container wait for this memory.
+// At a synchronisation, the driver frees memory that pools hold above their release threshold.
+// Other processes of the container may be waiting for this memory.
 static CUresult vg_synced(CUresult result)
 {
 	struct vg_state *state = vg_state_ready();

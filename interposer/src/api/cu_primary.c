@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles primary contexts. The first thread to retain one claims its memory, and files
-// its entry when the driver has created it. If two threads do so at once, both claim, and the
-// second thread releases its claim: for a moment the context is charged twice. The entry counts how
-// often the program has retained the context. Before the release that will end the context, all
-// entries of the context are taken out of the table.
+// This file handles primary contexts. The first thread that retains a primary context claims the
+// context's memory. The thread files the context's entry when the driver has created the context.
+// If two threads retain the context at once, both claim, and the second thread releases its claim:
+// for a moment the context is charged twice. The entry counts the program's retains of the context.
+// Before the release that will end the context, all entries of the context are removed from the
+// table.
 //
 // A thread may retain a context while another thread releases it for the last time. Charges of
-// memory that ended with the context may then stay until the context finally ends. The interposer
-// does not know whether charges remain, and grants no credit meanwhile (correction.h).
+// memory that ended with the context may then stay until the context ends for good. The interposer
+// cannot detect whether charges remain, and grants no credit until then (correction.h).
 
 #include "context.h"
 
@@ -39,7 +40,8 @@ static struct vg_entry *vg_primary_join(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-// vg_primary_filed counts one more retain of a primary context, and reports whether it is filed.
+// vg_primary_filed counts one more retain of a primary context, and reports whether the context has
+// an entry.
 static bool vg_primary_filed(struct vg_state *state, CUdevice device)
 {
 	bool filed = false;
@@ -48,7 +50,8 @@ static bool vg_primary_filed(struct vg_state *state, CUdevice device)
 	return filed;
 }
 
-// vg_primary_put files the claim's entry, or counts a retain if there is an entry.
+// vg_primary_put files the claim's entry. If the context already has an entry, vg_primary_put only
+// counts a retain.
 static struct vg_entry *vg_primary_put(struct vg_entry *entry, void *context)
 {
 	struct vg_claim *claim = context;
@@ -91,12 +94,12 @@ static struct vg_entry *vg_primary_leave(struct vg_entry *entry, void *context)
 	return NULL;
 }
 
-// vg_primary_back restores the entry of a context that continues to exist, with this many retains.
+// vg_primary_back restores the entry of a context that still exists, with `count` retains.
 static void vg_primary_back(struct vg_state *state, struct vg_entry *primary, uint64_t count)
 {
 	primary->count = count;
 	if (!vg_table_put_new(&state->table, primary))
-		vg_release(state, primary); // another thread has filed it meanwhile
+		vg_release(state, primary); // another thread has filed an entry meanwhile
 }
 
 // vg_primary_ended releases the charges that ended with a primary context.
@@ -107,7 +110,7 @@ static void vg_primary_ended(struct vg_state *state, const struct vg_entry *prim
 	vg_context_drop(state, (CUcontext)(uintptr_t)primary->extra, entries);
 }
 
-// vg_primary_after releases the charges that ended with a call, or restores them.
+// vg_primary_after releases the charges that ended with a call, or restores the entries.
 static void vg_primary_after(struct vg_state *state, CUdevice device, struct vg_entry *primary,
 			     struct vg_entry *entries, CUresult result)
 {
@@ -122,8 +125,8 @@ static void vg_primary_after(struct vg_state *state, CUdevice device, struct vg_
 	vg_release(state, primary);
 }
 
-// vg_primary_joins returns the counter of threads that have counted a retain which the driver may
-// not have seen yet; NULL: the container does not have that GPU.
+// vg_primary_joins returns a GPU's counter of threads whose counted retain may not have reached the
+// driver. vg_primary_joins returns NULL if the container does not have that GPU.
 static _Atomic uint32_t *vg_primary_joins(struct vg_state *state, CUdevice device)
 {
 	int index = vg_state_device(state, device);
@@ -131,8 +134,8 @@ static _Atomic uint32_t *vg_primary_joins(struct vg_state *state, CUdevice devic
 	return index < 0 ? NULL : &state->primary_joins[index];
 }
 
-// vg_primary_joining reports whether there are such threads. A release may then be the last for the
-// driver, although it is not the last by our count.
+// vg_primary_joining reports whether a counted retain may not have reached the driver. A release
+// may then be the last for the driver, although it is not the last by the interposer's count.
 static bool vg_primary_joining(struct vg_state *state, CUdevice device)
 {
 	const _Atomic uint32_t *joins = vg_primary_joins(state, device);
@@ -172,7 +175,7 @@ static CUresult vg_no_release(CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-// vg_primary_again retains a primary context whose retain was already counted.
+// vg_primary_again retains a primary context after vg_primary_filed has counted the retain.
 static CUresult vg_primary_again(struct vg_state *state, CUcontext *context, CUdevice device)
 {
 	CUresult result = VG_CALL(cuDevicePrimaryCtxRetain, context, device);
@@ -245,8 +248,8 @@ VG_API(cuDevicePrimaryCtxRelease_v2, CUdevice device)
 	return state ? vg_primary_less(state, device, vg_call_release_v2) : vg_call_release_v2(device);
 }
 
-// vg_primary_reset resets a primary context. All its memory is gone afterwards, but it may still be
-// retained, and begins anew with its first use.
+// vg_primary_reset resets a primary context. The driver frees all memory of the context. The
+// context may still be retained, and the driver recreates a retained context at its next use.
 static CUresult vg_primary_reset(CUdevice device, CUresult (*reset)(CUdevice device))
 {
 	struct vg_state *state = vg_state_ready();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// cuGetProcAddress calls the driver's function of that name, with the same arguments.
-// cuGetProcAddress then replaces the returned pointer if the interposer has a function for it.
-// cuGetProcAddress first compares the versions of the requested name. If no version matches,
-// vg_swap compares all of the interposer's functions, and looks each function up in the driver.
+// This file replaces cuGetProcAddress, which first calls the driver's cuGetProcAddress with the
+// same arguments. vg_exchange then replaces the returned pointer if the interposer has a function
+// for the pointer. vg_exchange compares the pointer with the versions of the requested name. If no
+// version matches, vg_swap searches all functions for which the interposer has a replacement.
 
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #include "load/capture_count.h"
 #include "load/family.h"
 
-// vg_owns holds the symbols of our functions.
+// vg_owns holds the symbols of the functions that the interposer replaces.
 static const uint16_t vg_owns[] = {
 #define VG_OWN_ENTRY(name) VG_SYM_##name,
 	VG_OWN_SYMBOLS(VG_OWN_ENTRY)
@@ -23,11 +23,12 @@ static const uint16_t vg_owns[] = {
 
 enum { vg_own_count = sizeof vg_owns / sizeof *vg_owns };
 
-// vg_own_distances holds the distances of our functions, in the same order: see stubs.S.
+// vg_own_distances holds the distances of the replacements from vg_own_base, in the order of
+// vg_owns: see stubs.S.
 extern const int32_t vg_own_distances[vg_own_count];
 extern const char vg_own_base[];
 
-// vg_own_function returns our function for vg_owns[own].
+// vg_own_function returns the interposer's function for vg_owns[own].
 static vg_function vg_own_function(size_t own)
 {
 	const char *at = vg_own_base + vg_own_distances[own];
@@ -37,8 +38,9 @@ static vg_function vg_own_function(size_t own)
 	return function;
 }
 
-// A hash table with open addressing from a pointer, of our function or of the driver's, to an index
-// of vg_owns + 1. Two threads that fill it at once write the same values into the same places.
+// vg_place_pointers and vg_place_owns are a hash table with open addressing. The table maps a
+// pointer, to an interposer's or a driver's function, to an index of vg_owns + 1. Two threads that
+// fill the table at once write the same values into the same places.
 enum { vg_place_bits = 10, vg_places = 1 << vg_place_bits };
 _Static_assert(vg_places >= 4 * vg_own_count, "the places hold two pointers of each function, half empty");
 
@@ -84,8 +86,9 @@ static void vg_find_reals(void)
 	atomic_store(&found, 1);
 }
 
-// vg_swap returns our function for a real function, or NULL if there is none. A driver that looks
-// its own names up through the loader may answer with ours.
+// vg_swap returns the interposer's function for a driver's function, or NULL if the interposer has
+// no replacement. A driver that looks up its own names through the loader may return the
+// interposer's function.
 static vg_function vg_swap(vg_function real)
 {
 	vg_function there;
@@ -115,14 +118,15 @@ static bool vg_is_variant(const char *exported, const char *name)
 	return *rest == '\0' || strcmp(rest, "_ptsz") == 0 || strcmp(rest, "_ptds") == 0;
 }
 
-// vg_symbol_places holds the first symbol + 1 that begins with a name or stem, by that name's hash.
+// vg_symbol_places is a hash table of names and stems. An entry is the first symbol + 1 that begins
+// with the name or stem.
 static const uint16_t vg_symbol_places[] = {VG_SYMBOL_PLACES};
 
 enum { vg_symbol_place_count = sizeof vg_symbol_places / sizeof *vg_symbol_places };
 _Static_assert((vg_symbol_place_count & (vg_symbol_place_count - 1)) == 0, "a hash is cut to the places");
 
-// vg_first_name returns the first symbol that may be a version of `name`, or VG_SYMBOL_COUNT if
-// there is none. The table is sorted: the versions follow, among other names with the same
+// vg_first_name returns the first symbol that is a version of `name`, or VG_SYMBOL_COUNT if no
+// symbol is. The symbols are sorted: the other versions follow, among other names with the same
 // beginning.
 static uint32_t vg_first_name(const char *name)
 {
@@ -140,8 +144,8 @@ static uint32_t vg_first_name(const char *name)
 	}
 }
 
-// vg_exported_as returns the symbol, among the versions of `name`, that the driver exports at this
-// address, or VG_SYMBOL_COUNT.
+// vg_exported_as returns the version of `name` that the driver exports at the address `real`.
+// vg_exported_as returns VG_SYMBOL_COUNT if the driver exports no version there.
 static uint32_t vg_exported_as(const char *name, vg_function real)
 {
 	size_t length = strlen(name);
@@ -157,7 +161,8 @@ static uint32_t vg_exported_as(const char *name, vg_function real)
 	return VG_SYMBOL_COUNT;
 }
 
-// vg_own_of returns our function for a symbol, or NULL if we have none.
+// vg_own_of returns the interposer's function for a symbol, or NULL if the interposer has no
+// replacement.
 static vg_function vg_own_of(uint32_t symbol)
 {
 	size_t low = 0;
@@ -176,9 +181,9 @@ static vg_function vg_own_of(uint32_t symbol)
 	return NULL;
 }
 
-// vg_is_guarded reports whether we have a function for any variant of this name. A driver newer
-// than this library may have further variants. These functions must not reach the program, because
-// no limit would apply to them.
+// vg_is_guarded reports whether the interposer replaces any variant of this name. A driver newer
+// than this library may have further variants. The program must not receive further variants,
+// because no limit would apply to them.
 static bool vg_is_guarded(const char *name)
 {
 	size_t length = strlen(name);
@@ -194,8 +199,9 @@ static bool vg_is_guarded(const char *name)
 	return false;
 }
 
-// vg_may_pass reports whether the program may have a function that the driver exports under no name
-// known here. A function that begins a capture always passes: it allocates nothing that is limited.
+// vg_may_pass reports whether the program may receive a function that the driver exports under no
+// known name. A function that begins a capture always passes, because it allocates no limited
+// resource.
 static bool vg_may_pass(const char *name)
 {
 	switch (vg_family_of(name)) {
@@ -248,8 +254,8 @@ VG_API(cuGetProcAddress, const char *name, void **function, int version, uint64_
 	return result ? result : vg_exchange(name, function, NULL);
 }
 
-// vg_identical reports whether the driver answers cuGetProcAddress with the function that it
-// exports. The requested version has no newer function.
+// vg_identical reports whether the driver's cuGetProcAddress returns the function that the driver
+// exports. vg_identical requests CUDA 12.0, which has no newer version of the checked functions.
 static bool vg_identical(const char *name, uint32_t symbol)
 {
 	enum { version = 12000 };

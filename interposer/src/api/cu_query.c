@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles queries whether work is done, from programs that poll instead of waiting.
+// This file handles queries by programs that poll for the end of work.
 
 #include "time/watch.h"
 

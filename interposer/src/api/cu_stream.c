@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles the destruction of streams, after which a new stream may have the same handle,
-// and captures of streams. Work that is launched into a capture does not run.
+// This file handles the destruction of streams, and captures of streams. After a destruction, a new
+// stream may have the same handle. Work that a program launches into a capture does not run.
 
 #include "driver/capture.h"
 #include "load/capture_count.h"

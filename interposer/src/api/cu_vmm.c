@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles virtual memory management. Physical memory of a GPU is charged to that GPU when
-// it is created, whichever context is current. The memory is released when its handle has been
-// released as often as it was obtained, and all its mappings have been undone, in any order. Memory
-// of the host is not charged.
+// This file handles virtual memory management. When a program creates physical memory of a GPU, the
+// interposer charges the memory to that GPU, whichever context is current. The memory is released
+// when its handle has been released as often as the program obtained it, and all mappings have been
+// undone, in any order. Host memory is not charged.
 //
-// Exported memory stays charged, because a file descriptor for it keeps it, and the interposer
-// cannot find out which process has the descriptor. Memory that was bound to a multicast object or
-// a logical endpoint also stays charged, because other processes may import it. From its release
-// on, such memory is charged by estimate. The charge ends when the agent measures that the memory
-// is gone (correction.h). Imported memory is charged like new memory, because its exporter may
-// release it or die. Memory that one process of a container exports and another imports is
-// therefore charged twice.
+// Exported memory stays charged after its release. A file descriptor keeps the memory allocated,
+// and the interposer cannot find out which process has the descriptor. Memory that was bound to a
+// multicast object or a logical endpoint also stays charged, because other processes may import the
+// memory. After the release, the charge counts as an estimate. The charge ends when the agent
+// measures that the memory is gone (correction.h). Imported memory is charged like new memory,
+// because its exporter may release the memory or die. Memory that one process of a container
+// exports and another imports is therefore charged twice.
 
 #include "memory/claim.h"
 
@@ -24,10 +24,10 @@
 #include "memory/release.h"
 #include "pages/limits.h"
 
-// vg_physical is one piece of physical memory. The table has entries for its handle and its
-// mappings, all of which point to it.
+// vg_physical is one piece of physical memory. The table has entries for the handle and for each
+// mapping. All these entries point to the vg_physical.
 struct vg_physical {
-	_Atomic uint32_t references; // mappings, and times that the handle was obtained
+	_Atomic uint32_t references; // mappings, and the program's references to the handle
 	_Atomic uint32_t exports;
 	uint32_t device;
 	bool imported;
@@ -79,7 +79,7 @@ VG_API(cuMemCreate, CUmemGenericAllocationHandle *handle, size_t bytes,
 	}
 	*physical = (struct vg_physical){.references = 1, .device = claim.device, .bytes = claim.bytes};
 	claim.entry->object = physical;
-	claim.entry->count = 1; // times that the handle must be released
+	claim.entry->count = 1; // number of releases that the handle needs
 	vg_claim_settle(&claim, VG_PHYSICAL, *handle, 0);
 	return CUDA_SUCCESS;
 }
@@ -108,8 +108,8 @@ static struct vg_entry *vg_handle_again(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-// vg_mapping_at finds the mapping that contains an address. The search function matches no entry,
-// so that no entry is swept.
+// vg_mapping_at finds the mapping that contains an address. vg_mapping_at always returns false, so
+// that vg_table_sweep removes no entry.
 struct vg_mapping_at {
 	uint64_t address;
 	struct vg_handle_use *use;
@@ -128,7 +128,7 @@ static bool vg_mapping_at(const struct vg_entry *entry, const void *context)
 }
 
 // vg_mapping_use takes a reference to the memory that is mapped at an address. Most programs pass
-// the start of the mapping, which is found without a search.
+// the start of a mapping, which needs no search.
 static struct vg_physical *vg_mapping_use(struct vg_state *state, uint64_t address)
 {
 	struct vg_handle_use use = {NULL};
@@ -140,8 +140,8 @@ static struct vg_physical *vg_mapping_use(struct vg_state *state, uint64_t addre
 	return use.physical;
 }
 
-// vg_handle_file counts a handle that the driver has returned again. vg_handle_file takes over the
-// caller's reference to the memory.
+// vg_handle_file counts a reference of the program to a handle, and files an entry if the handle
+// has none. vg_handle_file takes over the caller's reference to the memory.
 static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle handle,
 			   struct vg_physical *physical)
 {
@@ -158,14 +158,14 @@ static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle 
 	// The handle was released before, and only mappings held the memory.
 	entry = calloc(1, sizeof *entry);
 	if (!entry)
-		return; // then the memory stays charged: the charge is too high, never too low
+		return; // the memory stays charged: the charge is too high, never too low
 	*entry = (struct vg_entry){.kind = VG_PHYSICAL, .key = handle, .count = 1, .object = physical};
 	vg_table_put(&state->table, entry);
 }
 
-// The driver returns the handle of a mapping again, to be released once more. The memory is
-// referenced before that, because another thread may undo the mapping as soon as the driver has
-// answered.
+// The driver returns the handle of a mapping, which the program must release once more. The
+// function takes its reference to the memory before the driver's call, because another thread may
+// undo the mapping as soon as that call returns.
 VG_API(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *handle, void *address)
 {
 	struct vg_state *state = vg_state_ready();
@@ -204,7 +204,7 @@ static struct vg_entry *vg_handle_release(struct vg_entry *entry, void *context)
 }
 
 // The entry is removed before the driver frees the handle, because the driver may reuse the handle
-// for another thread immediately. The reference is dropped afterwards.
+// for another thread immediately. cuMemRelease drops the reference afterwards.
 VG_API(cuMemRelease, CUmemGenericAllocationHandle handle)
 {
 	struct vg_state *state = vg_state_ready();
@@ -256,8 +256,8 @@ struct vg_range {
 	uint64_t to;
 };
 
-// vg_mapped_in reports whether a mapping lies within the range. The driver unmaps whole mappings,
-// and leaves those that extend beyond the range.
+// vg_mapped_in reports whether a mapping lies within the range. The driver unmaps only mappings
+// that lie within the range.
 static bool vg_mapped_in(const struct vg_entry *entry, const void *context)
 {
 	const struct vg_range *range = context;
@@ -266,8 +266,8 @@ static bool vg_mapped_in(const struct vg_entry *entry, const void *context)
 	       entry->bytes <= range->to - entry->key;
 }
 
-// vg_mappings_take removes the mappings of a range. A mapping of exactly that range, which is how
-// programs unmap, is found without a search.
+// vg_mappings_take removes the mappings of a range from the table. Programs usually unmap exactly
+// one mapping, which needs no search.
 static struct vg_entry *vg_mappings_take(struct vg_state *state, CUdeviceptr address, size_t bytes)
 {
 	struct vg_range range = {address, vg_add_saturating(address, bytes)};
@@ -308,8 +308,7 @@ VG_API(cuMemUnmap, CUdeviceptr address, size_t bytes)
 	return result;
 }
 
-// ---- memory kept by something other than a handle or a mapping: exports, and bindings to others'
-// objects
+// ---- memory kept by exports, and by bindings to objects of other processes
 
 static struct vg_entry *vg_handle_keep(struct vg_entry *entry, void *context)
 {
@@ -319,8 +318,8 @@ static struct vg_entry *vg_handle_keep(struct vg_entry *entry, void *context)
 	return entry;
 }
 
-// The memory counts as kept before the driver is asked: another thread may release it as soon as
-// the driver has answered.
+// vg_keep_begin counts the memory as kept before the driver's call, because another thread may
+// release the memory as soon as that call returns.
 static void vg_keep_begin(struct vg_state *state, CUmemGenericAllocationHandle handle,
 			  struct vg_handle_use *use)
 {
@@ -377,8 +376,8 @@ static bool vg_mapping_keep(const struct vg_entry *entry, const void *context)
 	return false;
 }
 
-// Memory that is bound by address counts as kept even if the driver refuses. The agent's
-// measurement releases the charge later.
+// Memory that is bound by address counts as kept even if the driver refuses the binding. In that
+// case the agent's measurement releases the charge later.
 #define VG_DEFINE_KEEP_RANGE(name, parameters, address, bytes, ...)                              \
 	VG_API(name, VG_PARAMETERS parameters)                                                   \
 	{                                                                                        \
@@ -405,7 +404,7 @@ VG_DEFINE_KEEP_RANGE(cuLogicalEndpointBindAddr,
 
 // ---- imports
 
-// vg_import_new charges imported memory and files its handle.
+// vg_import_new charges imported memory and files the memory's handle.
 static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHandle handle)
 {
 	CUmemAllocationProp properties = {.type = 0};
@@ -417,7 +416,7 @@ static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHand
 	int index;
 
 	if (VG_CALL(cuMemGetAllocationPropertiesFromHandle, &properties, handle))
-		// The interposer cannot find out its GPU and size.
+		// The interposer cannot find out the memory's GPU and size.
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (!vg_handle_location(&properties.location, &device))
 		return CUDA_SUCCESS;
@@ -440,8 +439,8 @@ static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHand
 	return CUDA_SUCCESS;
 }
 
-// The driver may have returned the handle before. Because the memory exists already, it may be
-// imported first, and released again if there is no room for it.
+// The driver may have returned the handle before. The memory already exists. The function therefore
+// imports the memory before the claim, and releases the memory again if the limit has no room.
 VG_API(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *handle, void *shareable, int type)
 {
 	struct vg_state *state = vg_state_ready();

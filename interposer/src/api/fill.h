@@ -8,7 +8,7 @@
 #include "time/place.h"
 #include "time/throttle.h"
 
-enum { vg_bytes_per_us = 1500000 }; // assumed speed before the first of a size was measured
+enum { vg_bytes_per_us = 1500000 }; // assumed speed of work whose size has not been measured
 
 enum vg_fill_kind { VG_FILL = 1, VG_FILL_ROWS, VG_COPY, VG_COPY_ROWS, VG_COPY_BATCH };
 

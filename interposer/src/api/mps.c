@@ -18,13 +18,13 @@ static const char vg_mps_dir[] = "/run/nri-vgpu/mps";
 enum {
 	vg_attribute_multiprocessors = 16,
 	vg_ppm_per_percent = 10000,
-	// The driver assigns multiprocessors in groups, on some GPUs of this size, and its rounding
-	// is not documented. 50 % of 132 were 68 on an H200.
+	// The driver assigns multiprocessors in groups, which have this size on some GPUs. The
+	// driver's rounding is not documented: on an H200, 50 % of 132 are 68.
 	vg_group = 8,
 };
 
-// vg_percentage reads "12.5" as parts per million; 0: the text cannot be read. The C library's
-// functions depend on the program's locale.
+// vg_percentage parses a percentage such as "12.5", and returns parts per million, or 0 for invalid
+// text. vg_percentage does not use the C library's functions, which depend on the program's locale.
 static uint32_t vg_percentage(const char *text)
 {
 	uint32_t unit = vg_ppm_per_percent;
@@ -46,8 +46,8 @@ static uint32_t vg_percentage(const char *text)
 	return ppm <= VG_PPM ? ppm : 0;
 }
 
-// vg_least_part returns the smallest part among the container's GPUs, because the environment has
-// one value for all GPUs; 0: MPS shares none of them.
+// vg_least_part returns the smallest part among the container's GPUs, or 0 if MPS shares no GPU.
+// The environment has only one value for all GPUs.
 static uint32_t vg_least_part(struct vg_pages *pages)
 {
 	uint32_t least = 0;
@@ -61,8 +61,8 @@ static uint32_t vg_least_part(struct vg_pages *pages)
 	return least;
 }
 
-// vg_set changes the environment only if the value is wrong. Normally the runtime has set it, and
-// other threads may be reading it.
+// vg_set changes a variable of the environment only if the value is wrong. Normally the container
+// runtime has set the variable, and other threads may be reading the environment.
 static void vg_set(const char *name, const char *value)
 {
 	const char *now = getenv(name);
@@ -89,7 +89,7 @@ void vg_mps_prepare(struct vg_pages *pages)
 	vg_set(percentage, text);
 }
 
-// Without the service, or with more than its part, a process sees too many SMs. The check cannot
+// A process without the service, or with more than its part, sees too many SMs. vg_mps_check cannot
 // detect too many SMs for a part that is nearly the whole GPU.
 bool vg_mps_check(const struct vg_pages *pages, const uint32_t *devices, struct vg_error *error)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// GPUs that are shared through NVIDIA's Multi-Process Service. The service's server limits a
-// process to a part of the GPU by the process's environment, which the process can write. Therefore
-// the environment is set right before CUDA starts, and the result is checked afterwards.
+// This header covers GPUs that are shared through NVIDIA's Multi-Process Service. The service's
+// server reads a process's part of the GPU from the process's environment, which the process can
+// write. Therefore the interposer sets the environment right before CUDA starts, and checks the
+// result afterwards.
 
 #ifndef VG_MPS_H
 #define VG_MPS_H
@@ -13,7 +14,8 @@
 struct vg_error;
 struct vg_pages;
 
-// vg_mps_prepare sets the environment of a client, unless the environment asks for less.
+// vg_mps_prepare sets the environment of an MPS client. If the environment already states a smaller
+// part, vg_mps_prepare keeps that part.
 void vg_mps_prepare(struct vg_pages *pages);
 
 // vg_mps_check reports whether the started driver limits this process to its part of each GPU.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles the management library as a container sees it: a GPU's memory is the limit, and
-// its used memory is that of the container. All other values are the driver's.
+// This file replaces functions of the management library. A GPU's memory is the container's limit,
+// and the used memory is that of the container. All other values are the driver's.
 
 #include <stdatomic.h>
 #include <string.h>
@@ -71,7 +71,8 @@ static int vg_hex(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// vg_parse_uuid reads "GPU-…" or "MIG-…". vg_parse_uuid returns 0, or -1 for any other text.
+// vg_parse_uuid parses "GPU-…" or "MIG-…", and returns 0. vg_parse_uuid returns -1 for any other
+// text.
 static int vg_parse_uuid(const char *text, uint8_t uuid[16])
 {
 	size_t digits = 0;
@@ -102,8 +103,8 @@ int vg_nvml_index(const struct vg_pages *pages, void *device)
 	return vg_pages_find(pages, uuid);
 }
 
-// vg_nvml_used returns the memory that live processes use. vg_nvml_used does not empty the slots of
-// dead processes, because it only reads.
+// vg_nvml_used returns the memory that live processes use. vg_nvml_used only reads the page, and
+// does not empty the slots of dead processes.
 static uint64_t vg_nvml_used(struct vg_pages *pages, uint32_t device)
 {
 	uint32_t slots = vg_slots_in_use(pages);
@@ -117,8 +118,8 @@ static uint64_t vg_nvml_used(struct vg_pages *pages, uint32_t device)
 	return vg_max(sum, vg_usage_floor(pages, device));
 }
 
-// vg_nvml_describe turns the driver's figures into the container's. A GPU that the container was
-// not assigned shows no memory.
+// vg_nvml_describe replaces the driver's figures by the container's. A GPU that is not assigned to
+// the container has no memory.
 static int vg_nvml_describe(void *device, unsigned long long *total, unsigned long long *available,
 			    unsigned long long *used)
 {
@@ -149,7 +150,7 @@ int vg_nvmlDeviceGetMemoryInfo_v2(void *device, nvmlMemory_v2_t *memory)
 
 	if (result)
 		return result;
-	// Memory that the driver reserves for itself lies outside of the limit.
+	// Memory that the driver reserves for itself does not count against the limit.
 	memory->reserved = 0;
 	return vg_nvml_describe(device, &memory->total, &memory->free, &memory->used);
 }

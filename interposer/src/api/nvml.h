@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Our functions of the management library share these declarations.
+// The interposer's functions of the management library share these declarations.
 
 #ifndef VG_NVML_H
 #define VG_NVML_H
@@ -18,11 +18,12 @@ enum {
 	NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
 };
 
-// vg_nvml_pages opens the pages when they are first needed. vg_nvml_pages takes no slot, because
-// the pages are only read here; NULL: there are no pages, or they are not whole.
+// vg_nvml_pages returns the container's pages, and opens the pages at the first call. vg_nvml_pages
+// returns NULL if the pages are missing or not whole. vg_nvml_pages takes no slot, because the NVML
+// functions only read the pages.
 struct vg_pages *vg_nvml_pages(void);
 
-// vg_nvml_index returns the device's index on the pages, or -1.
+// vg_nvml_index returns the device's index on the pages, or -1 if the pages do not have the device.
 int vg_nvml_index(const struct vg_pages *pages, void *device);
 
 #endif

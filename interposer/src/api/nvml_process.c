@@ -7,10 +7,10 @@
 #include "nvml.h"
 #include "pages/slot.h"
 
-// The GPU has no instances (MIG).
+// vg_no_instance is the instance (MIG) of a process on a GPU without instances.
 static const unsigned vg_no_instance = UINT32_MAX;
 
-// Version 1 has no instances; 2 and 3 are the same structure.
+// Version 1 of the structure has no instances. Versions 2 and 3 are the same structure.
 typedef struct {
 	unsigned pid;
 	unsigned long long used;
@@ -47,7 +47,7 @@ static const unsigned vg_detail_version = (unsigned)sizeof(nvmlProcessDetailList
 
 typedef int (*vg_processes_fn)(void *device, unsigned *count, void *entries);
 
-// vg_listing is a list that is being filled for the program.
+// vg_listing is the program's list, which vg_list fills.
 struct vg_listing {
 	void *entries;
 	unsigned room;
@@ -94,7 +94,7 @@ static void vg_list_own(const struct vg_pages *pages, uint32_t device, struct vg
 	}
 }
 
-// vg_ask_driver returns the driver's error for the call, without its list.
+// vg_ask_driver returns the driver's error for the call, without the driver's list.
 static int vg_ask_driver(uint32_t symbol, void *device)
 {
 	unsigned none = 0;
@@ -181,8 +181,8 @@ int vg_nvmlDeviceGetRunningProcessDetailList(void *device, nvmlProcessDetailList
 	return vg_list(VG_SYM_nvmlDeviceGetComputeRunningProcesses_v3, device, &list->count, &listing);
 }
 
-// A container does not receive the driver's records of single processes, which have the host's
-// pids: there are no samples, and no accounting.
+// A container does not receive the driver's samples and accounting of single processes, which have
+// the host's pids.
 
 int vg_nvmlDeviceGetProcessUtilization(void *device, void *samples, unsigned *count,
 				       unsigned long long since);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This file handles the exported names of the driver. VG_STUBS is the list that gen/symbols.awk
-// generates from the table in symbols/. Another architecture must add only VG_FORWARD, VG_OWN and
-// VG_DATA, which are defined here.
+// This file defines the exported names of the driver. VG_STUBS is the list that gen/symbols.awk
+// generates from the table in symbols/. The code for another architecture must define the macros
+// and functions inside the architecture's #if.
 //
-// A forwarding stub jumps through vg_real_functions[index], which lies in .bss: a process that
-// never calls the driver pays no relocation for it. While the entry is NULL, the first call goes
-// through vg_real_resolve(index). VG_SPARE is the same for a name that the installer adds later,
-// see spare.h.
+// A forwarding stub jumps through vg_real_functions[index], which is in .bss and needs no
+// relocation. While the entry is NULL, the stub calls vg_real_resolve(index). VG_SPARE is a
+// forwarding stub for a name that the installer adds later: see spare.h.
 
 #include "load/spare.h"
 
@@ -31,7 +30,7 @@
 	.size \name, . - \name
 	.endm
 
-	// Spares. Each stub assembles to less than VG_SPARE_STUB bytes.
+	// Each spare stub assembles to less than VG_SPARE_STUB bytes.
 	.macro VG_SPARE
 	.section .vg.stubs, "ax", @progbits
 	.balign VG_SPARE_STUB
@@ -57,14 +56,15 @@
 	jmp vg_\name
 	.cfi_endproc
 	.size \name, . - \name
-	// The distance of the function, because a pointer would cost every process a relocation.
+	// VG_OWN stores the function's distance, because a pointer would cost every process a
+	// relocation.
 	.section .rodata
 	.long \name - vg_own_base
 	.text
 	.endm
 
-	// Saves the registers in which a call may pass arguments: six integers, eight floating
-	// point values, and al, the number of those floating point values.
+	// VG_SAVE_ARGUMENTS saves the registers in which a call may pass arguments: six integers,
+	// eight floating point values, and al, the number of floating point values.
 	.macro VG_SAVE_ARGUMENTS
 	subq $200, %rsp
 	.cfi_adjust_cfa_offset 200
@@ -108,8 +108,8 @@
 	.endm
 
 	// On entry (%rsp) is the index, and above it is the return address. The stack is aligned to
-	// 16 here, because the stub pushed 8 bytes. The 200 bytes below move the stack 8 bytes off that
-	// alignment, and the next 8 bytes restore the alignment.
+	// 16 bytes, because the stub pushed 8 bytes. The 200 bytes below move the stack 8 bytes off
+	// that alignment, and the next 8 bytes restore the alignment.
 	.text
 	.balign 16
 	.type vg_stub_first_call, @function
@@ -132,9 +132,9 @@ vg_stub_first_call:
 	.size vg_stub_first_call, . - vg_stub_first_call
 
 #ifdef VG_HOOK_DLOPEN
-	// void *dlopen(const char *name, int flags): a tail jump to the next dlopen, so that the
-	// loader still sees our caller, whose RUNPATH, $ORIGIN and namespace decide. Only the name
-	// may have been replaced.
+	// void *dlopen(const char *name, int flags) ends with a jump to the next dlopen. The loader
+	// therefore sees the program's caller, whose RUNPATH, $ORIGIN and namespace apply. dlopen
+	// may replace the name.
 	.globl dlopen
 	.balign 16
 	.type dlopen, @function
@@ -160,7 +160,8 @@ dlopen:
 	.cfi_endproc
 	.size dlopen, . - dlopen
 
-	// void *dlmopen(Lmid_t space, const char *name, int flags): the same.
+	// void *dlmopen(Lmid_t space, const char *name, int flags) ends with the same jump to the
+	// next dlmopen.
 	.globl dlmopen
 	.balign 16
 	.type dlmopen, @function
@@ -200,8 +201,8 @@ dlmopen:
 	.text
 	.endm
 
-	// int32_t vg_own_distances[]: our functions' distances from vg_own_base, in the table's
-	// order.
+	// int32_t vg_own_distances[] has the distances of the interposer's functions from
+	// vg_own_base, in the table's order.
 	.section .rodata
 	.balign 4
 	.globl vg_own_distances
