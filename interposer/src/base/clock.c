@@ -19,8 +19,9 @@ enum {
 
 static const double vg_clock_unit = 4294967296.0; // scale of the rate
 
-// A counter that the kernel itself uses is the same on all processors. If the processors' counters
-// differ, the clock is wrong by at most vg_clock_goes_ns.
+// vg_clock_counts_evenly checks only the rate of the counter. A counter that the kernel itself uses
+// has the same value on all processors. If the values differ, the clock's error is at most
+// vg_clock_goes_ns.
 bool vg_clock_counts_evenly(void)
 {
 #if defined __x86_64__
@@ -72,7 +73,8 @@ uint64_t vg_clock_look(struct vg_clock *clock)
 		return before;
 	ticks = vg_clock_ticks();
 	ns = vg_now();
-	// The thread did not have to wait between the two readings.
+	// A short time between the readings of CLOCK_MONOTONIC shows that the thread was not
+	// interrupted.
 	if (ns - before < vg_clock_at_once_ns)
 		vg_clock_set(clock, ns, ticks);
 	return ns;

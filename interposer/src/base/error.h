@@ -3,7 +3,7 @@
 #ifndef VG_ERROR_H
 #define VG_ERROR_H
 
-// vg_error describes a failure and its fix on one line. Longer text is cut.
+// vg_error describes a failure and its fix on one line. vg_error_set truncates longer text.
 struct vg_error {
 	char text[512];
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares file calls without symbol versions of glibc 2.33: the library must load with
-// older ones, too.
+// This header declares file calls that do not need symbol versions of glibc 2.33, because the
+// library must also load with an older glibc.
 
 #ifndef VG_FILE_H
 #define VG_FILE_H

@@ -26,8 +26,8 @@ void vg_log(enum vg_log_topic topic, const char *format, ...)
 	va_end(arguments);
 	length = strlen(line);
 	line[length++] = '\n';
-	// One write keeps lines of several processes from mixing. There is no other place to report a
-	// failed write.
+	// A single write keeps lines of several processes apart. A failed write cannot be reported
+	// anywhere else.
 	if (write(STDERR_FILENO, line, length) < 0)
 		errno = saved;
 	errno = saved;

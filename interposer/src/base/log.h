@@ -5,7 +5,7 @@
 #ifndef VG_LOG_H
 #define VG_LOG_H
 
-// vg_log_topic is a kind of message. Only the first message of each topic is written in a process.
+// vg_log_topic is a kind of message. A process writes only its first message of each topic.
 enum vg_log_topic {
 	VG_LOG_PAGES,
 	VG_LOG_DRIVER,

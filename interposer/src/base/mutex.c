@@ -20,8 +20,8 @@ static void vg_futex(_Atomic uint32_t *word, int operation, uint32_t value, cons
 	errno = saved;
 }
 
-// An owner that was interrupted between its two steps of vg_mutex_unlock may have missed a waiter,
-// and wakes no thread. A wait therefore ends after this time.
+// vg_mutex_wait_most is the longest wait before a waiter re-checks the mutex. An owner that is
+// interrupted between the two steps of vg_mutex_unlock may miss a waiter, and wakes no thread.
 static const struct timespec vg_mutex_wait_most = {.tv_nsec = 2000000};
 
 void vg_mutex_wait(struct vg_mutex *mutex)

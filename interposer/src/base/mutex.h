@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares a mutex that survives fork and killed owners. The mutex is private to the
-// process.
+// This header declares a mutex that is private to a process. In the child of a fork, the mutexes of
+// wiped memory are unlocked.
 
 #ifndef VG_MUTEX_H
 #define VG_MUTEX_H
@@ -12,9 +12,9 @@
 
 #include "rank.h"
 
-// vg_mutex is unlocked when zero, so that zeroed memory contains usable mutexes: a fork's child
-// finds its state zeroed (memory/state.h). vg_mutex does not use libpthread's mutex, because glibc
-// before 2.34 has libpthread as a separate library.
+// vg_mutex is unlocked when zero, so that zeroed memory contains usable mutexes. The child of a
+// fork finds its state zeroed (memory/state.h). vg_mutex does not use libpthread's mutex, because
+// glibc before 2.34 has libpthread as a separate library.
 struct vg_mutex {
 	_Atomic uint32_t word;
 	uint32_t rank; // enum vg_rank; only in debug builds
@@ -22,15 +22,15 @@ struct vg_mutex {
 
 enum { vg_mutex_free, vg_mutex_held, vg_mutex_waited_for }; // values of `word`
 
-// These functions handle a mutex for which other threads wait. vg_mutex_lock_until reports whether
-// it locked the mutex before `when`, a vg_now time.
+// vg_mutex_wait locks a mutex that another thread holds. vg_mutex_lock_until reports whether it
+// locked the mutex before `when`, a vg_now time. vg_mutex_wake wakes one waiting thread.
 void vg_mutex_wait(struct vg_mutex *mutex);
 bool vg_mutex_lock_until(struct vg_mutex *mutex, uint64_t when);
 void vg_mutex_wake(struct vg_mutex *mutex);
 
-// Debug builds assert the lock order (rank.h). VG_MUTEX and vg_mutex_set_rank set a mutex's rank;
-// vg_mutex_has_rank reports whether it has one. Other builds store no rank, because an initialised
-// mutex would cost each start a page.
+// Debug builds assert the lock order (rank.h). VG_MUTEX and vg_mutex_set_rank set a mutex's rank.
+// vg_mutex_has_rank reports whether the mutex has a rank. Other builds store no rank, because an
+// initialised mutex would cost each start of a process a page.
 #ifdef VG_DEBUG
 #define VG_MUTEX(of) {.rank = (of)}
 #else
@@ -91,7 +91,8 @@ static inline bool vg_mutex_take(struct vg_mutex *mutex)
 	return atomic_compare_exchange_strong(&mutex->word, &seen, vg_mutex_held);
 }
 
-// vg_mutex_try_lock never waits, so that the lock order does not apply to it.
+// vg_mutex_try_lock reports whether it locked the mutex. vg_mutex_try_lock never waits, and may
+// break the lock order.
 static inline bool vg_mutex_try_lock(struct vg_mutex *mutex)
 {
 	bool taken = vg_mutex_take(mutex);
@@ -109,9 +110,9 @@ static inline void vg_mutex_lock(struct vg_mutex *mutex)
 	vg_mutex_enter(mutex);
 }
 
-// vg_mutex_unlock may miss a thread that begins to wait meanwhile. An exchange would not miss a
-// thread, but costs a launch as much as the lock itself. A missed thread re-checks after a timeout
-// (mutex.c).
+// vg_mutex_unlock may miss a thread that begins to wait during the unlock. An exchange would not
+// miss the thread, but costs a launch as much as the lock itself. A missed thread re-checks after a
+// timeout (mutex.c).
 static inline void vg_mutex_unlock(struct vg_mutex *mutex)
 {
 	vg_mutex_leave(mutex);

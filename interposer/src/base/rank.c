@@ -14,7 +14,8 @@ static const char *const vg_rank_names[VG_RANK_COUNT] = {
 };
 
 // vg_ranks_held holds the number of mutexes that the thread holds, by rank. Some mutexes share a
-// rank, such as the parts of the table, of which a thread holds one at a time.
+// rank, such as the mutexes of the table's parts. A thread holds only one mutex of a rank at a
+// time.
 static __thread uint32_t vg_ranks_held[VG_RANK_COUNT];
 
 static void vg_rank_broken(const char *what, uint32_t rank, const char *beside)

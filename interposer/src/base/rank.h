@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the order of our mutexes. A thread that holds a mutex may only lock mutexes of
-// a higher rank. Builds with VG_DEBUG, such as the sanitizers' builds, assert it at every lock.
+// This header declares the lock order of the interposer's mutexes. A thread that holds a mutex may
+// only lock mutexes of a higher rank. Builds with VG_DEBUG, such as the sanitizers' builds, assert
+// the order at every lock.
 
 #ifndef VG_RANK_H
 #define VG_RANK_H
@@ -25,7 +26,7 @@
 	X(NVML, "the mutex of nvml.c")
 
 enum vg_rank {
-	VG_RANK_NONE, // rank of a mutex that was not initialised: never locked
+	VG_RANK_NONE, // rank of a mutex that was not initialised, and must not be locked
 #define VG_RANK_ENTRY(rank, mutex) VG_RANK_##rank,
 	VG_RANKS(VG_RANK_ENTRY)
 #undef VG_RANK_ENTRY
@@ -33,7 +34,7 @@ enum vg_rank {
 };
 
 #ifdef VG_DEBUG
-// vg_rank_check aborts if taking a mutex of this rank breaks the order. vg_rank_enter and
+// vg_rank_check aborts the process if a lock of this rank would break the order. vg_rank_enter and
 // vg_rank_leave record the locks that the thread holds.
 void vg_rank_check(uint32_t rank);
 void vg_rank_enter(uint32_t rank);

@@ -7,8 +7,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-// vg_sleep_until sets the kernel's finest timer slack while it sleeps; otherwise it would wake 50
-// µs late.
+// vg_sleep_until sets the finest timer slack of the kernel while it sleeps. With the default slack,
+// the thread would wake 50 µs late.
 void vg_sleep_until(uint64_t when)
 {
 	struct timespec at = {(time_t)(when / 1000000000), (long)(when % 1000000000)};

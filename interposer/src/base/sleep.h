@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-// vg_sleep_until sleeps until `when`, a vg_now time, as exactly as the kernel can.
+// vg_sleep_until sleeps until `when`, a vg_now time, as exactly as the kernel permits.
 void vg_sleep_until(uint64_t when);
 
 #endif

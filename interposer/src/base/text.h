@@ -16,7 +16,7 @@ static inline bool vg_text_is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-// vg_text_hash returns the hash of a name in ELF files.
+// vg_text_hash returns the GNU hash of a name, which ELF files use.
 static inline uint32_t vg_text_hash(const char *name)
 {
 	uint32_t hash = 5381;
@@ -26,11 +26,11 @@ static inline uint32_t vg_text_hash(const char *name)
 	return hash;
 }
 
-// vg_text_append appends text to a string of length `at` in a buffer of `size` bytes, and
-// returns the new length. If there is no room, vg_text_append appends nothing and returns `size`.
+// vg_text_append appends text to a string of length `at` in a buffer of `size` bytes, and returns
+// the new length. If the buffer has no room, vg_text_append appends nothing and returns `size`.
 size_t vg_text_append(char *to, size_t size, size_t at, const char *text, size_t length);
 
-// vg_text_join writes `dir` and `name`, one after the other, or "" if there is no room.
+// vg_text_join writes `dir` followed by `name`, or "" if the buffer has no room.
 void vg_text_join(char *to, size_t size, const char *dir, const char *name);
 
 #endif

@@ -5,16 +5,17 @@
 #include "base/number.h"
 #include "capture.h"
 
-// vg_units is a reserved address range in which a handle is mapped to find its size.
+// vg_units is a reserved address range. The interposer maps a handle in the range to find the
+// handle's size.
 struct vg_units {
 	CUmemGenericAllocationHandle handle;
 	CUdeviceptr address;
-	uint64_t unit; // every size is a multiple of this
+	uint64_t unit; // every size is a multiple of `unit`
 	uint64_t count;
 };
 
-// vg_units_map reports whether the driver maps this many units. vg_units_map unmaps the units
-// afterwards.
+// vg_units_map reports whether the driver maps `count` units of the handle. vg_units_map unmaps the
+// units again.
 static bool vg_units_map(const struct vg_units *units, uint64_t count)
 {
 	size_t bytes = (size_t)(count * units->unit);
@@ -25,8 +26,8 @@ static bool vg_units_map(const struct vg_units *units, uint64_t count)
 	return true;
 }
 
-// vg_units_whole returns the number of units if the driver only maps all of them. vg_units_whole
-// tries every size in ascending order, because shared memory is usually small.
+// vg_units_whole returns the number of units of a handle that the driver maps only as a whole.
+// vg_units_whole tries every size in ascending order, because shared memory is usually small.
 static uint64_t vg_units_whole(const struct vg_units *units)
 {
 	uint64_t count = 2;
@@ -36,7 +37,8 @@ static uint64_t vg_units_whole(const struct vg_units *units)
 	return count;
 }
 
-// vg_units_part returns the number of units if the driver also maps parts. vg_units_part bisects.
+// vg_units_part returns the number of units of a handle that the driver also maps in part.
+// vg_units_part bisects.
 static uint64_t vg_units_part(const struct vg_units *units)
 {
 	uint64_t mapped = 1;

@@ -7,9 +7,9 @@
 
 #include "driver.h"
 
-// vg_allocation_bytes returns the size of imported memory in bytes: the most that the driver maps
-// of it. If the memory is larger than `most` bytes, or its size cannot be found, it returns more
-// than `most`, so that the caller's limit refuses it.
+// vg_allocation_bytes returns the size of imported memory in bytes, which is the most that the
+// driver maps. If the memory is larger than `most` bytes, or the size cannot be found,
+// vg_allocation_bytes returns more than `most`. The caller's limit then refuses the memory.
 uint64_t vg_allocation_bytes(CUmemGenericAllocationHandle handle, const CUmemAllocationProp *properties,
 			     uint64_t most);
 

@@ -10,9 +10,10 @@
 
 enum {
 	vg_open_captures = 64,      // captures that are known by their streams
-	// Entries of one stream; older ones than these have ended unseen.
+	// vg_same_captures is the limit of entries per stream. Older entries belong to captures
+	// that ended unnoticed.
 	vg_same_captures = 8,
-	vg_touch_wait_ns = 100000000, // longest wait for touches: one may be stuck in the driver
+	vg_touch_wait_ns = 100000000, // longest wait for touches, which may be stuck in the driver
 };
 
 // vg_open is a capture, identified by the stream in which it began.
@@ -21,11 +22,11 @@ struct vg_open {
 	const void *thread; // thread of a per-thread stream, otherwise NULL
 };
 
-// Captures that are beginning, and streams that are joining them, in calls of the driver.
+// `beginning` counts calls of the driver in which a capture begins or a stream joins a capture.
 static _Atomic unsigned beginning;
 static _Atomic unsigned touching; // touches under way
 
-static struct vg_mutex mutex = VG_MUTEX(VG_RANK_CAPTURES); // no driver call is made under it
+static struct vg_mutex mutex = VG_MUTEX(VG_RANK_CAPTURES); // never held during a driver call
 static struct vg_open open_captures[vg_open_captures];
 static unsigned open_count;
 
@@ -72,7 +73,7 @@ void vg_capture_prepare(void)
 
 static struct vg_open vg_open_of(CUstream stream)
 {
-	// The legacy stream cannot be captured: these handles mean the thread's own stream.
+	// The legacy stream cannot be captured, so that both handles mean the thread's own stream.
 	if (!stream || stream == vg_per_thread_stream)
 		return (struct vg_open){vg_per_thread_stream, __builtin_thread_pointer()};
 	return (struct vg_open){stream, NULL};
@@ -92,9 +93,9 @@ static unsigned vg_open_drop(struct vg_open capture, unsigned most)
 	return dropped;
 }
 
-// vg_open_add files captures that are already counted. Captures for which there is no room stay
-// counted forever. If a stream has older entries, the oldest has ended: otherwise the stream could
-// not begin a capture again.
+// vg_open_add files a capture that is already counted. A capture stays counted forever if the array
+// has no room. If a stream has vg_same_captures entries, the oldest capture must have ended,
+// because the stream has begun another capture.
 static void vg_open_add(struct vg_open capture)
 {
 	unsigned same;

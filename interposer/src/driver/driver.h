@@ -8,7 +8,8 @@
 #include "cuda_abi.h"
 #include "load/real.h"
 
-// X(name, arguments): every function of the driver that our code calls.
+// VG_DRIVER_FUNCTIONS(X) calls X(name, arguments) for every function of the driver that the
+// interposer calls.
 #define VG_DRIVER_FUNCTIONS(X)                                                                     \
 	X(cuInit, unsigned)                                                                        \
 	X(cuGetProcAddress, const char *, void **, int, uint64_t)                                  \
@@ -310,7 +311,7 @@ VG_DRIVER_FUNCTIONS(VG_DRIVER_TYPE)
 #define VG_CALL(name, ...) \
 	(((vg_##name##_fn)(void (*)(void))vg_real_known(VG_SYM_##name))(__VA_ARGS__))
 
-// vg_real_known does the same as vg_real, without a call if the function is known.
+// vg_real_known returns vg_real(index), without a call if the function is known.
 static inline vg_function vg_real_known(uint32_t index)
 {
 	vg_function function = atomic_load_explicit(&vg_real_functions[index], memory_order_acquire);
@@ -318,7 +319,7 @@ static inline vg_function vg_real_known(uint32_t index)
 	return function ? function : vg_real(index);
 }
 
-// VG_API begins the definition of our function for a name of the driver.
+// VG_API begins the definition of the interposer's function for a name of the driver.
 #define VG_API(name, ...)                 \
 	CUresult vg_##name(__VA_ARGS__);  \
 	CUresult vg_##name(__VA_ARGS__)

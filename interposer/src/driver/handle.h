@@ -19,12 +19,13 @@ static inline uint64_t vg_handle_key(const void *handle)
 	return (uint64_t)(uintptr_t)handle;
 }
 
-// vg_handle_context returns the calling thread's context as a key; 0: none.
+// vg_handle_context returns the calling thread's current context as a key, or 0 if the thread has
+// no context.
 uint64_t vg_handle_context(void);
 
 // vg_handle_location reports whether memory at a location is charged, and sets `device` to the
-// device that is charged. Host memory is not charged. Locations of unknown or no type count as the
-// current device.
+// device of the charge. Host memory is not charged. A location without a type, or with an unknown
+// type, counts as the current device.
 bool vg_handle_location(const CUmemLocation *location, CUdevice *device);
 
 #endif

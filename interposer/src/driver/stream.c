@@ -5,8 +5,7 @@
 #include "capture.h"
 #include "handle.h"
 
-// vg_can_tell reports whether this driver has a function for a stream's device, as drivers since
-// CUDA 12.8 do.
+// vg_can_tell reports whether this driver has cuStreamGetDevice, as drivers have since CUDA 12.8.
 static bool vg_can_tell(void)
 {
 	enum { unknown, yes, no };

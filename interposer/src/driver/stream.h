@@ -9,19 +9,21 @@
 
 #include "driver.h"
 
-// vg_stream_event makes an event in the context of the stream, to which it must belong.
+// vg_stream_event creates an event in the context of the stream, because an event must belong to
+// the context in which it is recorded.
 CUresult vg_stream_event(CUevent *event, CUstream stream);
 
 // vg_stream_device sets `device` to the device of a stream.
 CUresult vg_stream_device(CUstream stream, CUdevice *device);
 
-// vg_stream_ask asks the driver whether work is left on a stream. The answer is unknown if the
-// stream must be left alone, and failed if the driver returns an error.
+// vg_stream_ask asks the driver whether work is left on a stream. The answer is vg_work_unknown if
+// the interposer must not touch the stream, and vg_work_failed if the driver returns an error.
 enum vg_work_left { vg_work_none, vg_work_left, vg_work_unknown, vg_work_failed };
 enum vg_work_left vg_stream_ask(CUstream stream, bool per_thread);
 
 // vg_stream_ended reports whether a stream with this answer surely has no work left. A stream whose
-// queries fail although events can be recorded does no more work. vg_stream_is_done asks first.
+// queries fail, although events can be recorded, does no more work. vg_stream_is_done first calls
+// vg_stream_ask.
 bool vg_stream_ended(enum vg_work_left left);
 bool vg_stream_is_done(CUstream stream, bool per_thread);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the number of captures of streams that may be open. The number may be too
-// high, never too low: unless it is 0, the driver must be asked.
+// This header declares the number of captures of streams that may be open. The number may be too
+// high, but is never too low. If the number is not 0, the driver must be queried about a stream.
 
 #ifndef VG_CAPTURE_COUNT_H
 #define VG_CAPTURE_COUNT_H
@@ -16,9 +16,9 @@ static inline bool vg_capture_count_maybe(void)
 	return atomic_load_explicit(&vg_capture_count, memory_order_relaxed) != 0;
 }
 
-// vg_capture_count_unknown counts a capture whose end will not be seen. vg_capture_count_unknown is
-// called when a program looks up a function that this library does not know and that may begin or
-// end captures.
+// vg_capture_count_unknown counts a capture whose end the interposer will not notice. The
+// interposer calls vg_capture_count_unknown when a program looks up an unknown function that may
+// begin or end captures.
 void vg_capture_count_unknown(void);
 
 #endif

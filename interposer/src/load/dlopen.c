@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles names other than its SONAME by which a program may open the driver. For the
-// SONAME the loader itself returns this library, in the namespace of programs.
+// This file handles the names other than the SONAME by which a program may open the driver. For the
+// SONAME, the loader itself returns this library in the first namespace.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,11 +14,11 @@
 #include "base/text.h"
 #include "loader.h"
 
-// vg_dlopen_target returns the function to which the stub of dlopen then jumps. vg_dlopen_target
-// may replace the name.
+// vg_dlopen_target returns the function to which the stub of dlopen jumps. vg_dlopen_target may
+// replace the name.
 void *vg_dlopen_target(const char *name, const char **replaced);
 
-// vg_dlopen_target_in does the same for dlmopen.
+// vg_dlopen_target_in is vg_dlopen_target for dlmopen.
 void *vg_dlopen_target_in(long space, const char *name, const char **replaced);
 
 // vg_is_versioned reports whether a file name is `base`, or `base` with a version, such as
@@ -65,8 +65,8 @@ static void *vg_no_dlmopen(long space, const char *name, int flags)
 	return NULL;
 }
 
-// vg_next_dlopen returns the dlopen that the program would have called without this library: that
-// of another preloaded library, or that of the C library.
+// vg_next_dlopen returns the dlopen that the program would call without this library. That function
+// is in another preloaded library or in the C library.
 static void *vg_next_dlopen(void)
 {
 	static _Atomic(void *) found;
@@ -113,8 +113,8 @@ void *vg_dlopen_target(const char *name, const char **replaced)
 	return vg_next_dlopen();
 }
 
-// vg_beside returns the path of a library in the directory of this one; NULL: the path is too long,
-// or there is no memory.
+// vg_beside returns the path of the library `name` in this library's directory. vg_beside returns
+// NULL if the path is too long or memory is exhausted.
 static char *vg_beside(const char *name)
 {
 	char path[PATH_MAX];
@@ -128,7 +128,7 @@ static char *vg_beside(const char *name)
 	return strdup(path);
 }
 
-// vg_own_path returns the path of our library for this name.
+// vg_own_path returns the path of the interposer's library for this name.
 static const char *vg_own_path(const char *driver)
 {
 	static _Atomic(char *) paths[2];
@@ -145,8 +145,8 @@ static const char *vg_own_path(const char *driver)
 	return path;
 }
 
-// The loader returns this library for a driver's name only in its first namespace. In any other
-// namespace, this library must be loaded once more, and the process has a second slot.
+// The loader returns this library for a driver's name only in the first namespace. In any other
+// namespace, this library must be loaded once more, and the process gets a second slot.
 void *vg_dlopen_target_in(long space, const char *name, const char **replaced)
 {
 	const char *driver = vg_driver_name(name);

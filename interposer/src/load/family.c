@@ -8,8 +8,8 @@
 
 #include "families.h"
 
-// The patterns are one string and a table. An array of pointers would cost every process of the
-// container as many relocations at its start.
+// vg_patterns holds all patterns in one string. An array of pointers would cost every process of
+// the container one relocation per pattern at its start.
 static const char vg_patterns[] =
 #define VG_PATTERN(treatment, pattern) pattern "\0"
 	VG_FAMILIES(VG_PATTERN)
@@ -22,8 +22,8 @@ static const uint8_t vg_treatments[] = {
 #undef VG_TREATMENT
 };
 
-// vg_family_fits reports whether a name matches a pattern. For a `*` vg_family_fits tries the
-// shortest run that lets the next characters match, then longer runs.
+// vg_family_fits reports whether a name matches a pattern. For a `*`, vg_family_fits first tries
+// the shortest run of characters after which the rest matches, then longer runs.
 static bool vg_family_fits(const char *pattern, const char *name)
 {
 	const char *star = NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares the treatment of the driver's functions that this library does not know, by
-// the patterns of symbols/families.txt.
+// This header declares the treatment of the driver's functions that this library does not know. The
+// patterns of symbols/families.txt decide.
 
 #ifndef VG_FAMILY_H
 #define VG_FAMILY_H

@@ -40,8 +40,8 @@ static int vg_read_at(int fd, void *buffer, size_t size, uint64_t offset)
 	return pread(fd, buffer, size, (off_t)offset) == (ssize_t)size ? 0 : -1;
 }
 
-// vg_elf is a library's file. The start of the file, which usually contains all examined parts, is
-// read in one call.
+// vg_elf is a library's file. vg_elf_open reads the start of the file in one call, because the
+// start usually contains all examined parts.
 struct vg_elf {
 	int fd;
 	size_t size;
@@ -64,7 +64,8 @@ static int vg_elf_read(const struct vg_elf *elf, void *buffer, size_t size, uint
 	return 0;
 }
 
-// vg_note_is_ours reports whether there is the note that stubs.S puts into each of our libraries.
+// vg_note_is_ours reports whether the notes contain the note that stubs.S puts into each library of
+// the interposer.
 static int vg_note_is_ours(const unsigned char *notes, size_t size)
 {
 	static const char owner[] = "nri-vgpu";
@@ -97,7 +98,7 @@ static int vg_segment_is_ours(const struct vg_elf *elf, const ElfW(Phdr) *segmen
 		return 0;
 	notes = malloc(segment->p_filesz + 1);
 	if (!notes)
-		return 1; // rather no driver than our own library
+		return 1; // the file could be an interposer library
 	if (vg_elf_read(elf, notes, segment->p_filesz, segment->p_offset) == 0)
 		ours = vg_note_is_ours(notes, segment->p_filesz);
 	free(notes);
@@ -226,8 +227,8 @@ static int vg_search_defaults(const char *name, char path[PATH_MAX])
 	return -1;
 }
 
-// The loader searches the run path of the calling library, which is not known here, before the
-// cache. If no other place has the driver, all libraries' run paths are searched.
+// The loader searches the run path of the calling library before the cache. vg_finder_library does
+// not know the calling library, and searches all libraries' run paths last.
 int vg_finder_library(const char *name, char path[PATH_MAX])
 {
 	if (vg_search_runpaths(vg_runpath_program_before, name, path) == 0 ||

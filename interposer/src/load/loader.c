@@ -20,8 +20,9 @@ struct vg_object {
 	bool versioned; // a name may stand for several functions
 };
 
-// vg_absolute returns an address of a dynamic section. glibc relocates these addresses in place;
-// musl and the kernel's own object leave them relative.
+// vg_absolute returns the absolute form of an address of a dynamic section. glibc relocates these
+// addresses in place. musl does not relocate these addresses, and neither does the kernel in its
+// own object.
 static uintptr_t vg_absolute(uintptr_t base, uintptr_t address)
 {
 	return address < base ? address + base : address;
@@ -138,8 +139,8 @@ void *vg_loader_find_export(const struct vg_exports *exports, const char *name)
 	return (void *)(exports->base + symbol->st_value);
 }
 
-// Names to look for, in order of preference: the public functions in either library, and the
-// functions that glibc before 2.34 uses itself without libdl.so.2.
+// The names are in order of preference. The public functions are in the C library or in libdl.so.2.
+// The other functions are internal to glibc before 2.34, and do not need libdl.so.2.
 static const char *const vg_open_names[] = {"dlopen", "__libc_dlopen_mode"};
 static const char *const vg_symbol_names[] = {"dlsym", "__libc_dlsym"};
 
@@ -150,7 +151,7 @@ struct vg_loader_search {
 	bool kept; // all functions found belong to the C library, which is never unloaded
 };
 
-// vg_is_of reports whether a function that was found belongs to the object.
+// vg_is_of reports whether the object exports the function `found` by this name.
 static bool vg_is_of(const struct vg_object *object, const char *name, const void *found)
 {
 	return found && vg_object_symbol(object, name) == found;
@@ -184,8 +185,9 @@ static int vg_search_object(struct dl_phdr_info *info, size_t size, void *contex
 
 int vg_loader_get(struct vg_loader *loader)
 {
-	// The result is kept if the C library has both functions, as since glibc 2.34 and in musl. The
-	// C library is never unloaded, while libdl.so.2 can be. Two threads find the same functions.
+	// vg_loader_get keeps the result if the C library has both functions, as in musl and in
+	// glibc since 2.34. The C library is never unloaded, but libdl.so.2 can be. Two threads
+	// find the same functions.
 	static _Atomic(void *) kept_open;
 	static _Atomic(void *) kept_symbol;
 	static _Atomic(void *) kept_info;

@@ -11,8 +11,8 @@
 #include "finder.h"
 #include "loader.h"
 
-// No function here takes a lock. Two threads that open the same library or look up the same
-// function get the same result, and a fork at any moment leaves no partial state.
+// No function in this file takes a lock. Two threads that open the same library or look up the same
+// function get the same result. A fork at any moment leaves no partial state.
 
 _Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT + VG_SPARE_COUNT];
 
@@ -64,8 +64,8 @@ void *vg_real_library(void)
 	return library;
 }
 
-// vg_real_exports returns the real library's exports, or NULL if they cannot be read or another
-// thread is reading them.
+// vg_real_exports returns the real library's exports. vg_real_exports returns NULL if the exports
+// cannot be read, or if another thread is reading the exports.
 static const struct vg_exports *vg_real_exports(const struct vg_loader *loader, void *library)
 {
 	enum { unread, reading, readable, unreadable };
@@ -123,8 +123,8 @@ vg_function vg_real(uint32_t index)
 	return vg_real_library() ? vg_no_function : vg_no_library;
 }
 
-// vg_spare_resolve returns the function that a spare's stub calls. A refused spare is resolved
-// again at each call, because no function is stored for it.
+// vg_spare_resolve returns the function that a spare's stub calls. For a refused spare,
+// vg_spare_resolve stores no function, so that each call of the stub resolves the spare again.
 static vg_function vg_spare_resolve(uint32_t index)
 {
 	const struct vg_spare *spare = &vg_spares[index - VG_SYMBOL_COUNT];

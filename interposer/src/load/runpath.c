@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file finds directories that programs and libraries name in DT_RPATH and DT_RUNPATH for the
-// loader to search. Programs built by Nix find the driver that way.
+// This file finds the directories of DT_RPATH and DT_RUNPATH, which the loader searches. Programs
+// built by Nix find the driver in these directories.
 
 #define _GNU_SOURCE
 #include "runpath.h"
@@ -16,14 +16,15 @@
 
 #include "loader.h"
 
-// Meanings of $LIB if the loader does not report it: Debian's, and those of others.
+// vg_lib_dirs has the values of $LIB in the order of the attempts: Debian's value, then those of
+// other distributions. The loader does not report its value of $LIB.
 static const char *const vg_lib_dirs[] = {"lib/x86_64-linux-gnu", "lib64", "lib"};
 
 enum { vg_max_text = 1024 * 1024 };
 
-// vg_paths is a list under construction. vg_paths contains the objects' run paths, each after the
-// directory of its object. Run path and directory each end with a zero byte. The strings are
-// copied, so that no file is examined under the loader's lock.
+// vg_paths is a list of the objects' run paths, each after the directory of its object. Each run
+// path and each directory ends with a zero byte. vg_collect copies the strings, so that no file is
+// examined under the loader's lock.
 struct vg_paths {
 	enum vg_runpath which;
 	size_t seen; // objects
@@ -46,7 +47,8 @@ static void vg_paths_add(struct vg_paths *paths, const char *text)
 	paths->length += size;
 }
 
-// vg_directory writes the directory of an object, or "" if it is not known or must not be used.
+// vg_directory writes the directory of an object, or "" if the directory is unknown or must not be
+// used.
 static void vg_directory(const char *name, int is_program, char directory[PATH_MAX])
 {
 	ssize_t length = -1;
@@ -65,9 +67,9 @@ static void vg_directory(const char *name, int is_program, char directory[PATH_M
 		*slash = '\0';
 }
 
-// vg_paths_add_object adds an object's directory and run path. vg_paths_add_object is separate from
-// vg_collect, which the loader calls for every loaded object, because its buffer costs a page of
-// stack.
+// vg_paths_add_object adds an object's directory and run path. vg_paths_add_object is not inlined
+// into vg_collect, because its buffer costs a page of stack. The loader calls vg_collect for every
+// loaded object.
 __attribute__((noinline))
 static void vg_paths_add_object(struct vg_paths *paths, const char *object, int is_program, const char *path)
 {
@@ -99,8 +101,8 @@ static int vg_collect(struct dl_phdr_info *info, size_t size, void *context)
 	return 0;
 }
 
-// vg_token_length returns the length of a token, with or without braces, at the start of a text; 0:
-// there is another token.
+// vg_token_length returns the length of a token, with or without braces, at the start of a text.
+// vg_token_length returns 0 if the text starts with another token.
 static size_t vg_token_length(const char *text, const char *token)
 {
 	size_t length = strlen(token);

@@ -12,11 +12,11 @@ enum vg_runpath {
 	vg_runpath_libraries,	   // DT_RPATH and DT_RUNPATH of all other loaded objects
 };
 
-// vg_runpath_try returns non-zero if it has found something in the directory.
+// vg_runpath_try returns non-zero if it finds the wanted file in the directory.
 typedef int (*vg_runpath_try)(const char *directory, void *context);
 
-// vg_runpath_search tries the directories of run paths in order until `try` finds something, and
-// reports whether it did.
+// vg_runpath_search calls `try` for each directory of the run paths, in order, until `try` returns
+// non-zero. vg_runpath_search reports whether `try` returned non-zero.
 int vg_runpath_search(enum vg_runpath which, vg_runpath_try try, void *context);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers stubs for names that only the node's driver has. The installer assigns the
-// names: it copies this library, fills vg_spares, and writes a new table of exported names
-// (internal/driverlib). In the library as built, no spare has a name.
+// This header covers stubs for names that only the node's driver has. The installer
+// (internal/driverlib) copies this library, writes the names into vg_spares, and writes a new table
+// of exported names. In the library as built, no spare has a name.
 
 #ifndef VG_SPARE_H
 #define VG_SPARE_H
@@ -12,14 +12,14 @@
 enum { vg_spare_name_size = 95 };
 
 struct vg_spare {
-	char treatment; // 'r': refuse; 'c': begins a capture; otherwise pass
+	char treatment; // 'r': refuse; 'c': begins a capture; any other: pass
 	char name[vg_spare_name_size];
 };
 
 #endif
 
-// The number of spares, and the sizes of a record, of a stub, and of the room for the installer's
-// tables. stubs.S and spares.S also use these constants.
+// These constants are the number of spares, and the sizes of a record, of a stub, and of the room
+// for the installer's tables. stubs.S and spares.S also use these constants.
 #define VG_SPARE_COUNT 128
 #define VG_SPARE_RECORD 96
 #define VG_SPARE_STUB 32

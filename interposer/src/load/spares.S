@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This file contains the room that the installer fills (spare.h). The room is in assembler, because
-// a compiler could assume that the room is zero.
+// This file reserves the room that the installer fills (spare.h). The file is in assembler, because
+// a compiler could assume that constant data stays zero.
 
 #include "spare.h"
 
