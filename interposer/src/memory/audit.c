@@ -15,14 +15,14 @@
 #include "pool_held.h"
 
 enum {
-	vg_audit_ms = 250,         // least time between two questions of a process that allocates
-	vg_silence_ms = 100,       // how long to leave an agent alone that did not answer
-	vg_most_silence_ms = 2000, // limit of that time, which doubles each time
+	vg_audit_ms = 250,         // least time between two queries of a process that allocates
+	vg_silence_ms = 100,       // backoff after the first query without an answer
+	vg_most_silence_ms = 2000, // limit of the backoff, which doubles each time
 };
 
 static const uint64_t vg_audit_bytes = 8 * VG_MIB;
 
-// How long a thread that is about to be refused waits for another thread's query.
+// vg_queue_ns is the longest wait of a thread for another thread's query, before a refusal.
 static const uint64_t vg_queue_ns = 20000000;
 
 static uint64_t vg_coarse_ms(void)
@@ -34,7 +34,7 @@ static uint64_t vg_coarse_ms(void)
 }
 
 // vg_pools_at is the memory that the pools of each GPU hold. `known` is false if a pool could not
-// be asked.
+// be queried.
 struct vg_pools_at {
 	uint64_t held[VG_MAX_DEVICES];
 	bool known[VG_MAX_DEVICES];
@@ -46,7 +46,8 @@ static void vg_pools_ask(struct vg_state *state, struct vg_pools_at *pools)
 		pools->known[i] = vg_pool_held_sum(state, i, &pools->held[i]);
 }
 
-// vg_applied counts the GPUs whose charge was corrected, and those for which that was not possible.
+// vg_applied counts the GPUs whose charge was corrected, and the GPUs whose charge could not be
+// corrected.
 struct vg_applied {
 	uint32_t corrected;
 	uint32_t missed;
@@ -57,7 +58,7 @@ static struct vg_applied vg_apply(struct vg_state *state, const struct vg_held *
 {
 	struct vg_applied applied = {0, 0};
 
-	// Count before any charge changes: see use.h.
+	// The count must change before any charge changes: see use.h.
 	atomic_fetch_add(&state->measurements, 1);
 	for (uint32_t i = 0; i < held->count; i++) {
 		int device = vg_pages_find(&state->pages, held->gpus[i].uuid);
@@ -88,7 +89,7 @@ static void vg_note_silence(struct vg_state *state, enum vg_held_result result)
 	atomic_store(&state->silent_until_ms, vg_coarse_ms() + state->silence_ms);
 }
 
-// vg_look asks the agent and applies the answer. The caller holds audit_mutex.
+// vg_look queries the agent and applies the answer. The caller holds audit_mutex.
 static void vg_look(struct vg_state *state)
 {
 	uint64_t calls = atomic_load(&state->calls);
@@ -120,7 +121,8 @@ static bool vg_is_time(const struct vg_state *state, uint64_t now)
 	uint64_t asked = atomic_load_explicit(&state->asked_ms, memory_order_relaxed);
 	uint64_t silent_until = atomic_load_explicit(&state->silent_until_ms, memory_order_relaxed);
 
-	// A silence that ends after the last query belongs to that query, which may be repeated.
+	// If silent_until is after the last query, that query had no answer, and may be repeated
+	// after the backoff.
 	return now >= silent_until && (silent_until > asked || now - asked >= vg_audit_ms);
 }
 
@@ -144,7 +146,7 @@ static void vg_audit_now(struct vg_state *state)
 
 void vg_audit(struct vg_state *state, uint64_t bytes)
 {
-	// Do not read the clock for each small piece.
+	// Only one of eight small allocations reads the clock.
 	if (bytes >= vg_audit_bytes || !(atomic_load(&state->calls) >> 32 & 7))
 		vg_audit_now(state);
 }
@@ -155,7 +157,8 @@ void vg_audit_doubt(struct vg_state *state)
 		vg_audit_now(state);
 }
 
-// vg_queue waits for audit_mutex for at most vg_queue_ns, and reports whether it locked it.
+// vg_queue waits for audit_mutex for at most vg_queue_ns, and reports whether it locked
+// audit_mutex.
 static bool vg_queue(struct vg_state *state)
 {
 	const struct timespec nap = {.tv_nsec = 200000};
@@ -169,7 +172,7 @@ static bool vg_queue(struct vg_state *state)
 	return true;
 }
 
-// vg_await_calls waits a moment for calls under way in other threads to return.
+// vg_await_calls waits 2 ms at most for the calls in progress in other threads.
 static void vg_await_calls(const struct vg_state *state)
 {
 	const struct timespec nap = {.tv_nsec = 100000};
@@ -193,7 +196,7 @@ bool vg_audit_refusal(struct vg_state *state)
 		return false;
 	}
 	vg_await_calls(state);
-	// Another thread may have had an answer meanwhile, or a silent agent.
+	// Another thread may have queried the agent meanwhile, with or without an answer.
 	if (answers == atomic_load(&state->corrections_made) &&
 	    vg_coarse_ms() >= atomic_load(&state->silent_until_ms))
 		vg_look(state);

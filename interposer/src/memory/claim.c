@@ -35,8 +35,8 @@ static CUresult vg_refuse(struct vg_state *state, uint32_t device, uint32_t way,
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// vg_find_room reserves memory, and reports whether it could. If there is no room, vg_find_room has
-// the agent measure whether the charge is too high, and then trims the process's pools.
+// vg_find_room reserves memory, and reports whether the limit has room. If the limit has no room,
+// vg_find_room queries the agent, and then trims the process's pools.
 static bool vg_find_room(struct vg_state *state, uint32_t device, uint64_t bytes)
 {
 	if (vg_reserve_hold(&state->pages, device, bytes))
@@ -48,7 +48,8 @@ static bool vg_find_room(struct vg_state *state, uint32_t device, uint64_t bytes
 	return vg_pool_held_trim(state, device) && vg_reserve_hold(&state->pages, device, bytes);
 }
 
-// vg_is_filed reports whether this way of allocating files an entry: pools have records instead.
+// vg_is_filed reports whether this way of allocating files an entry. Pools have records instead of
+// entries.
 static bool vg_is_filed(uint32_t way)
 {
 	return way != VG_WAY_ASYNC && way != VG_WAY_POOL && way != VG_WAY_GRAPH && way != VG_WAY_NONE;
@@ -86,14 +87,14 @@ static CUresult vg_claim_start(struct vg_claim *claim, CUdevice device, uint32_t
 	return CUDA_SUCCESS;
 }
 
-// vg_claim_open opens the claim: from here on the driver may be called.
+// vg_claim_open opens the claim, after which the caller may call the driver.
 static void vg_claim_open(struct vg_claim *claim)
 {
 	vg_calls_begin(claim->state);
 	claim->open = true;
 }
 
-// vg_claim_over ends the claim, unless it is over.
+// vg_claim_over ends the claim, unless the claim is already over.
 static void vg_claim_over(struct vg_claim *claim)
 {
 	if (claim->open)
@@ -109,7 +110,7 @@ static void vg_claim_forget(struct vg_claim *claim)
 }
 
 // vg_claim_less subtracts the amount that is already charged from the claim. vg_claim_more undoes
-// that.
+// the subtraction.
 static void vg_claim_less(struct vg_claim *claim)
 {
 	if (claim->way == VG_WAY_CONTEXT)
@@ -124,8 +125,8 @@ static void vg_claim_more(struct vg_claim *claim)
 	claim->again = 0;
 }
 
-// vg_claim_try claims memory. If there was no room, the function sets *refused, and does not report
-// the refusal.
+// vg_claim_try claims memory. If the limit has no room, vg_claim_try sets *refused, and does not
+// report the refusal.
 static CUresult vg_claim_try(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes,
 			     bool *refused)
 {

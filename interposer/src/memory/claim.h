@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A claim is memory reserved for one call of the driver. Every way of allocating memory has three
-// steps: claim the most that the call can take, call the driver, and settle or cancel the claim. A
-// claim settles at the amount that was taken.
+// This header covers claims: memory reserved for one call of the driver. Every way of allocating
+// memory has three steps: claim the most that the call can take, call the driver, and settle or
+// cancel the claim. A claim settles at the amount that the call took.
 
 #ifndef VG_CLAIM_H
 #define VG_CLAIM_H
@@ -21,29 +21,30 @@ struct vg_claim {
 	struct vg_pool_call call; // set if the call uses a pool
 };
 
-// vg_claim_on reserves memory on a device, named by its number. vg_claim_on returns 0 or the error
-// for the caller of the driver. After an error the claim is void.
+// vg_claim_on reserves memory on a device. vg_claim_on returns 0 or the error for the program.
+// After an error the claim is void.
 CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes);
 
-// vg_claim_unless does the same. If there is no room and `unless` reports that none is needed any
-// more, vg_claim_unless sets *needless and does not report a refusal.
+// vg_claim_unless reserves memory like vg_claim_on. If the limit has no room, and `unless` reports
+// that no memory is needed any more, vg_claim_unless sets *needless and does not report a refusal.
 CUresult vg_claim_unless(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes,
 			 bool (*unless)(struct vg_state *state, CUdevice device), bool *needless);
 
-// vg_claim_current does the same on the current context's device.
+// vg_claim_current reserves memory like vg_claim_on, on the current context's device.
 CUresult vg_claim_current(struct vg_claim *claim, uint32_t way, uint64_t bytes);
 
-// vg_claim_at_once does the same as vg_claim_on, but neither waits for room nor reports a refusal.
+// vg_claim_at_once reserves memory like vg_claim_on, but neither waits for room nor reports a
+// refusal.
 CUresult vg_claim_at_once(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes);
 
 // vg_claim_void releases the whole claim.
 void vg_claim_void(struct vg_claim *claim);
 
-// vg_claim_refuse releases the claim, counts a refusal and returns its error.
+// vg_claim_refuse releases the claim, counts a refusal and returns the error for the program.
 CUresult vg_claim_refuse(struct vg_claim *claim, uint64_t bytes);
 
-// vg_claim_resize changes the claim to the amount that was really taken. vg_claim_resize returns
-// false if there is no room for a larger claim: the caller must then free the memory and refuse the
+// vg_claim_resize changes the claim to the amount that the call took. vg_claim_resize returns false
+// if the limit has no room for a larger claim. The caller must then free the memory and refuse the
 // claim.
 bool vg_claim_resize(struct vg_claim *claim, uint64_t bytes);
 
@@ -52,11 +53,12 @@ bool vg_claim_resize(struct vg_claim *claim, uint64_t bytes);
 void vg_claim_charge(struct vg_claim *claim, enum vg_kind kind);
 void vg_claim_end(struct vg_claim *claim);
 
-// vg_claim_settle charges the claim and files its entry. The end of `context` frees the entry's
-// object.
+// vg_claim_settle charges the claim and files the claim's entry. The end of `context` frees the
+// entry's object.
 void vg_claim_settle(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context);
 
-// vg_claim_settle_as files an entry whose `bytes` differ from the charge.
+// vg_claim_settle_as settles a claim like vg_claim_settle, and files an entry whose `bytes` differ
+// from the charge.
 void vg_claim_settle_as(struct vg_claim *claim, enum vg_kind kind, uint64_t key, uint64_t context,
 			uint64_t bytes);
 

@@ -22,8 +22,9 @@ void vg_correction_export_kept(struct vg_state *state, uint32_t device, uint64_t
 	vg_correction_estimate_made(state, device, bytes);
 }
 
-// vg_withdraw removes an estimate, and returns the part of it that reduced the credit. The caller
-// releases the rest: if a context begins, that much of its estimate is charged.
+// vg_withdraw removes an estimate, and returns the part of the estimate that reduced the credit.
+// The caller releases the rest of the estimate, so that vg_withdraw subtracts the rest from
+// `again`.
 static uint64_t vg_withdraw(struct vg_correction *correction, uint64_t bytes)
 {
 	uint64_t withdrawn = vg_min(bytes, correction->credit);
@@ -161,9 +162,9 @@ bool vg_correction_export_outlives(struct vg_state *state)
 	return outlives;
 }
 
-// vg_known returns the charges for the calls of this process. For pools vg_known uses the memory
-// that they held when the process was measured, because their charge may lag behind. The caller
-// holds pool_mutex, under which the pools' charges and the sum change together.
+// vg_known returns the charges for the calls of this process. `pools` is the memory that the pools
+// held during the measurement, because the charge of a pool may lag behind. The caller holds
+// pool_mutex, under which the pools' charges and the sum change together.
 static uint64_t vg_known(const struct vg_state *state, uint32_t device, uint64_t pools)
 {
 	const struct vg_correction *correction = &state->corrections[device];
@@ -179,7 +180,7 @@ static uint64_t vg_known(const struct vg_state *state, uint32_t device, uint64_t
 	return vg_add_saturating(known - vg_min(known, other), pools);
 }
 
-// vg_credit returns how much of an excess charge to credit.
+// vg_credit returns the part of an excess charge that is credited.
 static uint64_t vg_credit(const struct vg_correction *correction, uint64_t excess)
 {
 	if (correction->doubted)
@@ -201,8 +202,8 @@ bool vg_correction_apply(struct vg_state *state, uint32_t device, const struct v
 	next.again = 0;
 	next.unseen = measured->physical - vg_min(measured->physical, known);
 	next.credit = vg_credit(correction, known - vg_min(measured->physical, known));
-	// Read the counter last: a call that changes any of these values begins before it changes
-	// them.
+	// The counter must be read last, because each call counts before it changes any of these
+	// values.
 	undisturbed = atomic_load(&state->calls) == measured->calls;
 	if (undisturbed) {
 		vg_reserve_adjust(&state->pages, device, vg_add_saturating(correction->unseen, next.credit),

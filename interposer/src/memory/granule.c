@@ -7,11 +7,11 @@
 #include "base/number.h"
 #include "correction.h"
 
-// Bytes of empty granules that stay charged on a GPU.
+// vg_retained_most is the limit of the bytes of empty granules that stay charged on a GPU.
 static const uint64_t vg_retained_most = 8 * VG_MIB;
 
-// vg_granule_change is a change of the granules that a piece shares with others of its GPU. A
-// granule's entry counts its pieces. A granule without pieces is retained.
+// vg_granule_change is a change of the granules that a piece shares with other pieces of its GPU. A
+// granule's entry counts the pieces in the granule. A granule without pieces is retained.
 struct vg_granule_change {
 	struct vg_state *state;
 	uint32_t device;
@@ -30,24 +30,24 @@ static struct vg_entry *vg_granule_add(struct vg_entry *entry, void *context)
 		change->bytes += vg_granule;
 		entry = calloc(1, sizeof *entry);
 		if (!entry)
-			return NULL; // then the granule stays charged: the charge is too high, never too low
+			return NULL; // the granule stays charged: too high, never too low
 		*entry = (struct vg_entry){.kind = VG_GRANULE, .key = change->key,
 					   .device = change->device, .bytes = vg_granule};
 	} else if (entry->count == 0) {
-		// An empty granule is charged, unless the agent found it gone.
+		// An empty granule is still charged, unless a credit covers the granule.
 		atomic_fetch_sub(&change->state->retained[entry->device], vg_granule);
 		change->bytes += vg_correction_estimate_gone(change->state, entry->device, vg_granule);
 	} else {
-		// The piece's part of a shared granule is charged, too, unless the agent found it
-		// not held.
+		// The piece's part of a shared granule is already charged, unless a credit covers
+		// the part.
 		change->bytes += vg_correction_withdraw(change->state, entry->device, change->piece);
 	}
 	entry->count++;
 	return entry;
 }
 
-// vg_granule_retain keeps an empty granule charged and reports whether it did: it does not if too
-// many granules are already kept.
+// vg_granule_retain reports whether an empty granule stays charged. A granule does not stay charged
+// if vg_retained_most bytes of empty granules are already charged.
 static bool vg_granule_retain(const struct vg_granule_change *change)
 {
 	_Atomic uint64_t *retained = &change->state->retained[change->device];
@@ -71,14 +71,14 @@ static struct vg_entry *vg_granule_remove(struct vg_entry *entry, void *context)
 	entry->context = change->context;
 	if (vg_granule_retain(change))
 		return entry;
-	// The agent may have found that the parts of pieces that left earlier were not held.
+	// A credit may cover the parts of pieces that left the granule earlier.
 	change->bytes += vg_granule - vg_correction_withdraw(change->state, entry->device, vg_granule - change->piece);
 	free(entry);
 	return NULL;
 }
 
-// vg_granule_visit applies the change to one granule. A granule has an entry for each GPU with
-// pieces in it. The key has the GPU's index in the bits above the granule's number.
+// vg_granule_visit applies the change to one granule. A granule has an entry for each GPU that has
+// pieces in the granule. The key has the GPU's index in the bits above the granule's number.
 static void vg_granule_visit(struct vg_granule_change *change, uint64_t number,
 			     struct vg_entry *(*visit)(struct vg_entry *entry, void *context))
 {
@@ -86,8 +86,8 @@ static void vg_granule_visit(struct vg_granule_change *change, uint64_t number,
 	vg_table_with(&change->state->table, VG_GRANULE, change->key, visit, change);
 }
 
-// vg_granule_apply applies the change to the granules that the piece may share with others: its
-// first and its last, unless it fills them. vg_granule_apply returns their bytes and those of the
+// vg_granule_apply applies the change to the granules that the piece does not fill, which can only
+// be the first and the last. vg_granule_apply returns the bytes of the change, including the
 // granules that the piece fills.
 static uint64_t vg_granule_apply(struct vg_granule_change *change, uint64_t address, uint64_t bytes,
 				 struct vg_entry *(*visit)(struct vg_entry *entry, void *context))
@@ -124,7 +124,8 @@ uint64_t vg_granule_leave(struct vg_state *state, uint32_t device, uint64_t addr
 	return vg_granule_apply(&change, address, bytes, vg_granule_remove);
 }
 
-// The driver does not place a piece that fills a granule in a shared granule.
+// vg_is_small reports whether a piece may be in a granule that the driver keeps. The driver does
+// not place a piece that fills a granule in a shared granule.
 static bool vg_is_small(uint64_t bytes)
 {
 	return bytes < vg_granule;

@@ -8,8 +8,9 @@
 #include "base/number.h"
 #include "driver/handle.h"
 
-// vg_graph_left is a graph on the list of graphs still to visit. The list replaces recursion: a
-// program may nest graphs to any depth, and a thread's stack may be small.
+// vg_graph_left is a graph on the list of graphs that vg_graph_walk has yet to visit. The list
+// replaces recursion, because a program may nest graphs to any depth, and a thread's stack may be
+// small.
 struct vg_graph_left {
 	struct vg_graph_left *next;
 	CUgraph graph;
@@ -26,7 +27,7 @@ static CUresult vg_graph_leave(struct vg_graph_left **left, CUgraph graph)
 	return CUDA_SUCCESS;
 }
 
-// vg_graph_next removes a graph from the list, and reports whether there was one.
+// vg_graph_next removes a graph from the list. vg_graph_next returns false if the list is empty.
 static bool vg_graph_next(struct vg_graph_left **left, CUgraph *graph)
 {
 	struct vg_graph_left *first = *left;
@@ -109,7 +110,7 @@ static CUresult vg_graph_add(const struct vg_state *state, CUgraph graph,
 	return result;
 }
 
-// vg_graph_walk adds the needs of a graph and of all graphs within it.
+// vg_graph_walk adds up the needs of a graph and of all its nested graphs.
 static CUresult vg_graph_walk(const struct vg_state *state, CUgraph graph,
 			      struct vg_graph_needs *needs)
 {

@@ -8,8 +8,8 @@
 #include "use.h"
 
 // vg_graph_needs is the memory, by device, that the nodes of a graph and of its child graphs
-// allocate together. vg_graph_needs also contains the functions that their kernels use for the
-// first time.
+// allocate together. vg_graph_needs also contains the functions that the graphs' kernels use for
+// the first time.
 struct vg_graph_needs {
 	uint64_t bytes[VG_MAX_DEVICES];
 	bool foreign; // some of the memory lies on a GPU that the container does not have
@@ -33,9 +33,8 @@ static inline const void *vg_kernel_function(const struct vg_kernel_params *para
 	return parameters->function ? parameters->function : kernel;
 }
 
-// vg_graph_look determines the memory that a graph needs, and claims the room for its code.
-// vg_graph_look returns an error if it cannot determine the memory: the graph must then not become
-// executable.
+// vg_graph_look determines the memory that a graph needs, and claims the room for the graph's code.
+// If vg_graph_look returns an error, the graph must not become executable.
 CUresult vg_graph_look(CUgraph graph, struct vg_graph_needs *needs);
 
 #endif

@@ -19,7 +19,7 @@ enum {
 	vg_fatbin_magic = (int)0xba55ed50,
 	vg_wrapper_magic = 0x466243b1,
 	vg_fatbin_ptx = 1,
-	// Flags of a part: it is compressed, by LZ4 or by zstd.
+	// flags of a part that is compressed by LZ4 or by zstd
 	vg_fatbin_lz4 = 0x2000,
 	vg_fatbin_zstd = 0x8000,
 	vg_most_parts = 4096,
@@ -63,8 +63,8 @@ static uint64_t vg_larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-// vg_view is an image. The end of an image in memory is not known. The program vouches for the
-// image but may be wrong, so that only mapped memory is read.
+// vg_view is an image. If `vouched` is set, the image is in memory, the end of the image is
+// unknown, and only mapped memory is read. The program guarantees a whole image, but may be wrong.
 struct vg_view {
 	const unsigned char *at;
 	uint64_t size;
@@ -83,7 +83,8 @@ static bool vg_is_mapped(const unsigned char *at, size_t size)
 	return mincore((void *)from, length, in_core) == 0 || errno != ENOMEM;
 }
 
-// vg_view_copy copies a piece out of the image, and reports whether the image contains it.
+// vg_view_copy copies a piece out of the image. vg_view_copy returns false if the image does not
+// contain the piece.
 static bool vg_view_copy(const struct vg_view *view, uint64_t at, void *to, size_t size)
 {
 	if (at > view->size || size > view->size - at ||
@@ -102,14 +103,14 @@ static struct vg_view vg_view_part(const struct vg_view *view, uint64_t at, uint
 				size < left ? size : left, view->vouched};
 }
 
-// vg_view_text returns the length of a text, which ends with the image at the latest.
+// vg_view_text returns the length of a text. The text ends at a zero byte, or with the image.
 static size_t vg_view_text(const struct vg_view *view)
 {
 	return strnlen((const char *)view->at, (size_t)view->size);
 }
 
 // vg_elf_sections returns the number of sections of a cubin. The first section contains the number
-// if it is too large for the head.
+// if the number is too large for the head.
 static uint64_t vg_elf_sections(const struct vg_view *view, const Elf64_Ehdr *head)
 {
 	Elf64_Shdr first;
@@ -119,8 +120,8 @@ static uint64_t vg_elf_sections(const struct vg_view *view, const Elf64_Ehdr *he
 	return first.sh_size;
 }
 
-// vg_elf_bytes adds up the sections that a cubin has in memory. If it cannot read all of them,
-// vg_elf_bytes returns the size that the cubin states.
+// vg_elf_bytes adds up the sections that a cubin has in memory. If vg_elf_bytes cannot read all
+// sections, it returns `stated`.
 static uint64_t vg_elf_bytes(const struct vg_view *view, uint64_t stated)
 {
 	Elf64_Ehdr head;
@@ -145,12 +146,12 @@ static uint64_t vg_elf_bytes(const struct vg_view *view, uint64_t stated)
 
 static uint64_t vg_text_bytes(const char *text, size_t length)
 {
-	// Code takes less memory than its text.
+	// The length of the text is an upper bound of the code's memory.
 	return vg_add_saturating(vg_round_up(vg_ptx_bytes(text, length), 512), length);
 }
 
-// vg_part_bytes returns the memory that a part takes. The header of a compressed part states its
-// size without compression, which is never less than its size here.
+// vg_part_bytes returns the memory that a part takes. The header of a compressed part states the
+// uncompressed size, which is never less than the compressed size.
 static uint64_t vg_part_bytes(const struct vg_fatbin_part *part, const struct vg_view *content)
 {
 	unsigned char last;
@@ -165,12 +166,12 @@ static uint64_t vg_part_bytes(const struct vg_fatbin_part *part, const struct vg
 	return vg_text_bytes((const char *)content->at, vg_view_text(content));
 }
 
-// vg_fatbin_sum collects the sizes of a fat binary's parts, of which the driver loads one.
+// vg_fatbin_sum collects the sizes of a fat binary's parts. The driver loads only one part.
 struct vg_fatbin_sum {
-	uint64_t plain;      // the largest part that can be read
-	uint64_t compressed; // the largest part that cannot be read
-	// Largest variables of a text: a compressed part may have them, too, but its size does not
-	// include them.
+	uint64_t plain;      // the largest part that is not compressed
+	uint64_t compressed; // the largest compressed part
+	// `variables` is the size of the largest variables of a text. The size of a compressed part
+	// does not include the part's variables, which may be as large.
 	uint64_t variables;
 };
 
@@ -214,8 +215,8 @@ static uint64_t vg_fatbin_bytes(const struct vg_view *view)
 	return vg_larger(sum.plain, sum.compressed);
 }
 
-// vg_unwrapped returns the image to which a wrapper points, or the image itself. No driver accepts
-// a wrapper in a wrapper.
+// vg_unwrapped returns the image to which a wrapper points, or `image` if it is not a wrapper. No
+// driver accepts a wrapper in a wrapper.
 static const void *vg_unwrapped(const void *image)
 {
 	struct vg_view view = {image, UINT64_MAX / 4, true};
@@ -255,8 +256,8 @@ uint64_t vg_image_file_bytes(const char *path)
 	if (fd < 0)
 		return 0;
 	size = lseek(fd, 0, SEEK_END);
-	// An image that cannot be read below counts with the file's size, which is its maximum
-	// without compression.
+	// An image that cannot be read counts with the file's size, which is the maximum for an
+	// image without compression.
 	if (size > 0)
 		bytes = (uint64_t)size;
 	if (size > 0 && size <= vg_max_image)

@@ -13,8 +13,8 @@ uint64_t vg_linear_most(uint64_t bytes)
 	return vg_round_up(bytes, vg_granule);
 }
 
-// vg_linear_undo frees a piece for which there is no room. Granules that pieces of other threads
-// have joined meanwhile stay charged. `joined` is the charge that the piece would have had.
+// vg_linear_undo frees a piece for which the limit has no room. Granules that pieces of other
+// threads have joined meanwhile stay charged. `joined` is the charge that the piece would have had.
 static CUresult vg_linear_undo(struct vg_claim *claim, CUdeviceptr address, uint64_t bytes,
 			       uint64_t joined, CUresult (*undo)(CUdeviceptr address))
 {
@@ -46,7 +46,7 @@ CUresult vg_linear_settle(struct vg_claim *claim, CUresult result, CUdeviceptr a
 		claim->entry->extra = vg_round_up(bytes, vg_granule);
 		vg_correction_uncertain_made(claim->state, claim->device, claim->entry->extra);
 	}
-	// The entry has the piece's size; its granules have the charge.
+	// The entry has the piece's size. The entries of the piece's granules have the charge.
 	vg_claim_settle_as(claim, VG_LINEAR, address, vg_handle_context(), bytes);
 	return CUDA_SUCCESS;
 }

@@ -10,8 +10,9 @@
 #include "pool_destroyed.h"
 #include "pool_held.h"
 
-// In an entry, `object` is the record of its pool, `extra` is the life of that record, and `bytes`
-// is the amount that the pointer adds to the pool. The end of a context does not free the entry.
+// vg_pointer_lives reports whether the pool of an imported pointer still exists. In the pointer's
+// entry, `object` is the record of the pool, and `extra` is the life of that record. `bytes` is the
+// amount that the pointer adds to the pool. The end of a context does not free the entry.
 static bool vg_pointer_lives(const struct vg_state *state, const struct vg_entry *entry)
 {
 	return vg_pool_life(state, entry->object) == entry->extra;
@@ -45,7 +46,8 @@ static bool vg_pointer_known(struct vg_state *state, CUdeviceptr address)
 	return repeat.known;
 }
 
-// vg_pointer_bytes returns the size of the imported piece; 0: the driver does not report it.
+// vg_pointer_bytes returns the size of the imported piece, or 0 if the driver does not report the
+// size.
 static uint64_t vg_pointer_bytes(CUdeviceptr address)
 {
 	CUdeviceptr base = 0;
@@ -100,7 +102,7 @@ CUresult vg_pointer_charge(struct vg_state *state, CUmemoryPool handle, CUdevice
 	if (vg_pointer_on_host(address) || vg_pointer_known(state, address))
 		return CUDA_SUCCESS;
 	if (!bytes || VG_CALL(cuPointerGetAttribute, &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address))
-		// The interposer cannot find out its GPU and size.
+		// The interposer cannot find out the memory's GPU and size.
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (vg_state_device(state, device) < 0)
 		return vg_claim_on(&claim, device, VG_WAY_IMPORT, bytes); // this claim is refused
@@ -113,7 +115,8 @@ struct vg_entry *vg_pointer_take(struct vg_state *state, CUdeviceptr address)
 	return state ? vg_table_take(&state->table, VG_POINTER, address) : NULL;
 }
 
-// vg_pointer_stays puts an entry back if it was not freed, or was imported more than once.
+// vg_pointer_stays restores the entry of a pointer that was not freed, or was imported more than
+// once. vg_pointer_stays reports whether it restored the entry.
 static bool vg_pointer_stays(struct vg_state *state, struct vg_entry *entry, bool freed)
 {
 	if (freed && --entry->count == 0)

@@ -54,8 +54,8 @@ struct vg_pool *vg_pool_follow(struct vg_state *state, CUdevice ordinal, CUmemor
 
 		if (pool->in_use)
 			continue;
-		// The record may have belonged to another pool: its higher life and ticket outdate answers
-		// about that pool.
+		// The record may have belonged to another pool. A higher life and a higher ticket
+		// make answers about that pool stale.
 		pool->handle = handle;
 		pool->ordinal = ordinal;
 		pool->device = (uint32_t)vg_state_device(state, ordinal);
@@ -100,7 +100,7 @@ void vg_pool_share(struct vg_state *state, struct vg_pool *pool, bool shareable)
 	atomic_fetch_add(&state->shareable_pools, shareable);
 }
 
-// vg_pool_of_device sets `device` to the device whose default pool this is.
+// vg_pool_of_device sets `device` to the device that has the pool as its default pool, if any.
 static void vg_pool_of_device(CUmemoryPool handle, CUdevice *device)
 {
 	int count = 0;
@@ -128,7 +128,7 @@ struct vg_pool *vg_pool_of(struct vg_state *state, CUmemoryPool handle, CUdevice
 }
 
 // vg_pool_place moves a pool without charges to a device. vg_pool_place returns false if the pool
-// is known to lie elsewhere.
+// has charges on another device.
 static bool vg_pool_place(struct vg_state *state, struct vg_pool *pool, CUdevice ordinal)
 {
 	uint32_t device = (uint32_t)vg_state_device(state, ordinal);

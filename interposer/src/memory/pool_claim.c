@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file implements borrowing: a request that fits into the unused memory of a pool claims
-// nothing. Borrowed memory stays charged until the call settles, even if the pool returns it to the
-// device meanwhile, because the call may make the pool take it again.
+// nothing. Borrowed memory stays charged until the call settles, even if the pool returns the
+// memory to the device meanwhile. The call may make the pool take the memory again.
 
 #include "pool_claim.h"
 
@@ -15,8 +15,8 @@
 #include "sizes.h"
 
 // vg_pool_promise reserves bytes of a pool for a call if the pool's unused and unreserved memory
-// suffices. vg_pool_promise sets `enough` to whether it suffices. vg_pool_promise returns false if
-// a newer answer was applied: the spare memory may have been used since.
+// suffices. vg_pool_promise sets `enough` if the memory suffices. vg_pool_promise returns false if
+// a newer answer was applied, because the spare memory may have been used since.
 static bool vg_pool_promise(struct vg_state *state, struct vg_pool *pool,
 			    const struct vg_pool_answer *answer, uint64_t bytes, bool *enough)
 {
@@ -37,14 +37,15 @@ static bool vg_pool_promise(struct vg_state *state, struct vg_pool *pool,
 	return true;
 }
 
-// vg_pool_borrow reserves bytes of a pool for a call, if the pool's unused memory suffices, and
-// reports whether it did.
+// vg_pool_borrow reserves bytes of a pool for a call if the pool's unused memory suffices.
+// vg_pool_borrow reports whether it reserved the bytes.
 static bool vg_pool_borrow(struct vg_state *state, struct vg_pool *pool, uint64_t bytes)
 {
 	bool enough = false;
 	bool answered = false;
 
-	// A pool that can be exported never returns memory that a driver took beyond its forecast.
+	// An exportable pool lends nothing over the limit, because it never returns memory that a
+	// driver took beyond the forecast.
 	if (pool->shareable && vg_usage_memory(&state->pages, pool->device) >
 				       vg_limits_memory(&state->pages, pool->device))
 		return false;
@@ -69,7 +70,7 @@ CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t wa
 
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	// With ample room, the driver need not be queried for the pool's memory.
+	// If the limit has room, the query for the pool's memory is unnecessary.
 	result = vg_claim_at_once(claim, device, way, vg_round_up(bytes, vg_pool_granule));
 	if (result && vg_pool_borrow(state, pool, bytes)) {
 		result = vg_claim_on(claim, device, way, 0);
@@ -89,7 +90,7 @@ void vg_pool_claim_asked(struct vg_claim *claim, uint64_t bytes)
 		return;
 	claim->call.piece = vg_sizes_round(bytes);
 	if (claim->call.borrowed)
-		return; // vg_sizes_lend has counted it
+		return; // vg_sizes_lend has counted the call
 	vg_mutex_lock(&claim->state->pool_mutex);
 	vg_sizes_ask(claim->call.pool, claim->call.piece);
 	vg_mutex_unlock(&claim->state->pool_mutex);
@@ -136,7 +137,8 @@ CUresult vg_pool_claim_pointer(struct vg_claim *claim, struct vg_pool *pool, uin
 	return result;
 }
 
-// If the driver does not report the pool's memory, the pool counts as keeping every pointer.
+// If the driver does not report the pool's memory, vg_pool_held_apply charges every pointer of the
+// pool.
 bool vg_pool_claim_settle_pointer(struct vg_claim *claim, uint64_t bytes)
 {
 	claim->call.pointers = bytes;

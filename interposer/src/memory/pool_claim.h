@@ -8,23 +8,23 @@
 #include "claim.h"
 #include "driver/driver.h"
 
-// vg_pool_claim claims the most by which the pool may grow for a request of `bytes`. vg_pool_claim
-// returns 0 or the error for the caller.
+// vg_pool_claim claims the most memory by which the pool may grow for a request of `bytes`.
+// vg_pool_claim returns 0 or the error for the program.
 CUresult vg_pool_claim(struct vg_claim *claim, struct vg_pool *pool, uint32_t way, uint64_t bytes);
 
-// vg_pool_claim_asked records how many bytes a call asks of the pool, if its claim is of 0 bytes.
+// vg_pool_claim_asked records the bytes that a call requests from the pool, for a claim of 0 bytes.
 void vg_pool_claim_asked(struct vg_claim *claim, uint64_t bytes);
 
 // vg_pool_claim_settle replaces the claim, after a call with this result, by a charge of the memory
-// that the pool holds. If the driver does not report the memory, vg_pool_claim_settle charges all
-// of the claim. vg_pool_claim_settle returns false if the charge exceeds the limit, because the
-// pool grew by more than was foreseen.
+// that the pool holds. If the driver does not report the memory, vg_pool_claim_settle charges the
+// whole claim. vg_pool_claim_settle returns false if the charge exceeds the limit, because the pool
+// grew by more than the claim.
 bool vg_pool_claim_settle(struct vg_claim *claim, CUresult result);
 
-// vg_pool_claim_keep reserves for a graph the memory that it took of a device's memory of graphs
-// and still owns (cu_graph.c). vg_pool_claim_keep returns false if an epoch has begun since. After
-// vg_pool_claim_keep the driver need not be queried: the memory stays charged until
-// vg_pool_claim_kept, and from there until the next query of the driver.
+// vg_pool_claim_keep reserves graph memory that a graph still owns (cu_graph.c). vg_pool_claim_keep
+// returns false if an epoch has begun since the graph took the memory. After vg_pool_claim_keep,
+// the query of the driver is unnecessary. The memory stays charged until vg_pool_claim_kept, and
+// then until the next query of the driver.
 bool vg_pool_claim_keep(struct vg_state *state, struct vg_pool *pool, uint64_t bytes, uint64_t epoch);
 void vg_pool_claim_kept(struct vg_state *state, struct vg_pool *pool, uint64_t bytes);
 

@@ -14,12 +14,13 @@
 // vg_leaving is a free that a stream has not reached yet.
 struct vg_leaving {
 	CUevent event;
-	// Bytes of an imported pointer, which count until the free; 0: another piece.
+	// bytes of an imported pointer, which count until the free; 0: not an imported pointer
 	uint64_t pointer;
 	struct vg_leaving *next;
 };
 
-// A pool with pieces that may never be freed stays charged.
+// vg_never is the value of `remaining` of a pool whose frees the interposer cannot count. That pool
+// stays charged.
 static const uint64_t vg_never = UINT64_MAX;
 
 static bool vg_pool_is_destroyed(const struct vg_pool *pool)
@@ -27,7 +28,8 @@ static bool vg_pool_is_destroyed(const struct vg_pool *pool)
 	return pool->in_use && pool->left && !pool->on_host;
 }
 
-// vg_may_leave reports whether frees of a pool are followed: it was destroyed, or it is imported.
+// vg_may_leave reports whether the interposer counts frees of a pool, because the pool was
+// destroyed or is imported.
 static bool vg_may_leave(const struct vg_pool *pool)
 {
 	return pool->in_use && !pool->on_host && (pool->left || pool->imported);
@@ -47,9 +49,9 @@ static void vg_pool_destroyed_drop(struct vg_state *state, struct vg_pool *pool)
 	atomic_fetch_sub(&state->destroyed_pools, 1);
 }
 
-// vg_pool_destroyed_end releases a destroyed pool with no memory left. Frees under way keep its
-// record until their streams have reached them. The record loses the handle, which the driver may
-// reuse for another pool. The caller holds pool_mutex.
+// vg_pool_destroyed_end releases a destroyed pool without remaining memory. Frees in progress keep
+// the record until their streams have reached the frees. The record loses the handle, which the
+// driver may reuse for another pool. The caller holds pool_mutex.
 static void vg_pool_destroyed_end(struct vg_state *state, struct vg_pool *pool)
 {
 	pool->handle = NULL;
@@ -59,7 +61,7 @@ static void vg_pool_destroyed_end(struct vg_state *state, struct vg_pool *pool)
 		vg_pool_destroyed_drop(state, pool);
 }
 
-// The thread that destroys a pool may not have set `left` yet.
+// vg_pool_destroyed_gone also handles a pool whose destroying thread has not yet set `left`.
 void vg_pool_destroyed_gone(struct vg_state *state, CUmemoryPool handle)
 {
 	for (uint32_t i = 0; i < state->pools_end; i++) {
@@ -84,7 +86,8 @@ void vg_pool_destroyed_ended(struct vg_state *state, uint32_t device)
 	}
 }
 
-// vg_pool_destroyed_of returns the pool of a piece whose free is to be counted, or NULL.
+// vg_pool_destroyed_of returns the pool with this handle if the interposer counts the pool's frees,
+// and NULL for any other handle.
 static struct vg_pool *vg_pool_destroyed_of(struct vg_state *state, CUmemoryPool handle)
 {
 	struct vg_pool *pool = handle ? vg_pool_find(state, 0, handle) : NULL;
@@ -151,7 +154,7 @@ static void vg_leaving_drop(struct vg_leaving *leaving, bool marked)
 	free(leaving);
 }
 
-// vg_leaving_end drops a free that was followed.
+// vg_leaving_end drops a free whose event was recorded.
 static void vg_leaving_end(struct vg_state *state, struct vg_leaving *leaving)
 {
 	if (leaving->pointer)
@@ -179,7 +182,7 @@ void vg_pool_destroyed_freed(struct vg_state *state, const struct vg_pool_piece 
 	vg_pool_destroyed_look(state);
 }
 
-// vg_mark records an event behind all present work of a stream, and reports whether it could.
+// vg_mark records an event behind all present work of a stream, and reports whether it succeeded.
 static bool vg_mark(CUevent *event, CUstream stream, bool per_thread)
 {
 	CUresult result = vg_stream_event(event, stream);
@@ -213,7 +216,7 @@ void vg_pool_destroyed_freed_in(struct vg_state *state, const struct vg_pool_pie
 		vg_leaving_drop(leaving, marked);
 }
 
-// If a pointer's free cannot be followed, the pointer counts as long as its pool.
+// If no event can be recorded behind a pointer's free, the pointer counts until its pool ends.
 void vg_pool_destroyed_pointer_freed_in(struct vg_state *state, struct vg_pool *pool, uint32_t life, uint64_t bytes,
 					CUstream stream, bool per_thread)
 {
@@ -234,8 +237,8 @@ void vg_pool_destroyed_pointer_freed_in(struct vg_state *state, struct vg_pool *
 		vg_leaving_drop(leaving, marked);
 }
 
-// vg_leave drops the frees from a list that are done, adds the bytes of their pointers to
-// `pointers`, and returns the rest. The frees of a stream that is gone are done.
+// vg_leave drops the completed frees from a list, adds the bytes of their pointers to `pointers`,
+// and returns the rest of the list. All frees of a destroyed stream are complete.
 static struct vg_leaving *vg_leave(struct vg_state *state, struct vg_leaving *list, uint64_t *pointers)
 {
 	struct vg_leaving *rest = NULL;
@@ -255,9 +258,9 @@ static struct vg_leaving *vg_leave(struct vg_state *state, struct vg_leaving *li
 	return rest;
 }
 
-// vg_pool_destroyed_stays puts the remaining frees back behind those that other threads have added
-// meanwhile. vg_pool_destroyed_stays reports whether the pool has frees to follow. The caller holds
-// pool_mutex.
+// vg_pool_destroyed_stays appends the remaining frees to the frees that other threads have added
+// meanwhile. vg_pool_destroyed_stays reports whether the pool has frees in progress. The caller
+// holds pool_mutex.
 static bool vg_pool_destroyed_stays(struct vg_state *state, struct vg_pool *pool, struct vg_leaving *list)
 {
 	struct vg_leaving **end = &pool->leaving;
@@ -270,8 +273,10 @@ static bool vg_pool_destroyed_stays(struct vg_state *state, struct vg_pool *pool
 	return pool->leaving != NULL;
 }
 
-// vg_pool_destroyed_look_at takes the list out, to ask the driver without the mutex. The pool may
-// end meanwhile, if the driver reuses its handle: its pieces have ended, too.
+// vg_pool_destroyed_look_at removes the pool's completed frees, and reports whether the pool has
+// frees in progress. vg_pool_destroyed_look_at takes the list of frees out of the pool, because it
+// queries the driver without the mutex. If the driver reuses the pool's handle meanwhile, the pool
+// and its pieces have ended.
 static bool vg_pool_destroyed_look_at(struct vg_state *state, struct vg_pool *pool)
 {
 	struct vg_leaving *list = NULL;
@@ -312,7 +317,8 @@ bool vg_pool_destroyed_look(struct vg_state *state)
 		return false;
 	if (!vg_mutex_try_lock(&state->destroyed_mutex))
 		return true;
-	// The program did not make this call: it must not break the capture of a stream.
+	// The program did not request these calls, which therefore must not break the capture of a
+	// stream.
 	mode = vg_capture_relax();
 	if (mode >= 0) {
 		for (uint32_t i = 0; i < state->pools_end; i++)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header covers memory of pools that the program has destroyed. The driver keeps a destroyed
-// pool until its last piece is freed, but answers no more questions about it. The interposer
-// therefore counts the frees itself. The interposer also counts frees of pointers that were
-// imported from pools of other processes (pointer.h).
+// pool until the pool's last piece is freed, but refuses queries about the pool. The interposer
+// therefore counts the frees. The interposer also counts frees of pointers that were imported from
+// pools of other processes (pointer.h).
 
 #ifndef VG_POOL_DESTROYED_H
 #define VG_POOL_DESTROYED_H
@@ -11,8 +11,8 @@
 #include "driver/driver.h"
 #include "state.h"
 
-// vg_pool_piece is a piece that is about to be freed, of a destroyed pool or of a pool whose pieces
-// are counted (sizes.h). `pool` is NULL for any other memory.
+// vg_pool_piece is a piece that is about to be freed, of a destroyed pool or of an exportable pool
+// (sizes.h). `pool` is NULL for any other memory.
 struct vg_pool_piece {
 	struct vg_pool *pool;
 	bool left; // the pool was already destroyed
@@ -20,7 +20,7 @@ struct vg_pool_piece {
 	uint64_t bytes;
 };
 
-// vg_pool_destroyed_left records that a pool was destroyed while this many bytes of it were in use.
+// vg_pool_destroyed_left records that a pool was destroyed while `bytes` of its memory were in use.
 // The caller holds pool_mutex.
 void vg_pool_destroyed_left(struct vg_state *state, struct vg_pool *pool, uint64_t bytes);
 
@@ -28,18 +28,18 @@ void vg_pool_destroyed_left(struct vg_state *state, struct vg_pool *pool, uint64
 // driver has reused the handle. The caller holds pool_mutex.
 void vg_pool_destroyed_gone(struct vg_state *state, CUmemoryPool handle);
 
-// vg_pool_destroyed_ended does the same for all destroyed pools of a device: their pieces ended
-// with its primary context. The caller holds pool_mutex.
+// vg_pool_destroyed_ended releases the charges of all destroyed pools of a device, whose pieces
+// ended with the device's primary context. The caller holds pool_mutex.
 void vg_pool_destroyed_ended(struct vg_state *state, uint32_t device);
 
-// vg_pool_destroyed_ask and vg_pool_destroyed_forgo do the work of the next two functions in a
-// process with pools of these kinds.
+// vg_pool_destroyed_ask and vg_pool_destroyed_forgo implement vg_pool_destroyed_find and
+// vg_pool_destroyed_kept in a process with destroyed or exportable pools.
 struct vg_pool_piece vg_pool_destroyed_ask(struct vg_state *state, CUdeviceptr address);
 void vg_pool_destroyed_forgo(struct vg_state *state, const struct vg_pool_piece *piece);
 
-// vg_pool_destroyed_find describes the piece that the driver is about to free. When the driver has
-// returned, vg_pool_destroyed_kept or a function below it must be called. Most programs have no
-// pools of these kinds.
+// vg_pool_destroyed_find returns the piece that the driver is about to free. After the driver's
+// call, the caller must call vg_pool_destroyed_kept, vg_pool_destroyed_freed or
+// vg_pool_destroyed_freed_in. Most programs have neither destroyed nor exportable pools.
 static inline struct vg_pool_piece vg_pool_destroyed_find(struct vg_state *state, CUdeviceptr address)
 {
 	if (__builtin_expect(state && (atomic_load_explicit(&state->destroyed_pools, memory_order_relaxed) ||
@@ -61,8 +61,8 @@ void vg_pool_destroyed_freed(struct vg_state *state, const struct vg_pool_piece 
 void vg_pool_destroyed_freed_in(struct vg_state *state, const struct vg_pool_piece *piece, CUstream stream,
 				bool per_thread);
 
-// vg_pool_destroyed_pointer_freed_in counts an imported pointer of this size, from the pool with
-// this life, that a stream has yet to free.
+// vg_pool_destroyed_pointer_freed_in counts an imported pointer of this size that the driver frees
+// when the stream reaches the free. The pointer is from the pool with this life.
 void vg_pool_destroyed_pointer_freed_in(struct vg_state *state, struct vg_pool *pool, uint32_t life, uint64_t bytes,
 					CUstream stream, bool per_thread);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Answers about a pool may arrive out of order. For example, one thread queries the driver; another
-// makes the pool grow, queries and applies its answer; then the first applies an old answer.
-// Therefore each query takes a ticket first, and an answer is dropped if an answer with a later
-// ticket was applied. That later answer includes all growth before the earlier ticket. Growth after
-// the later ticket is covered by the claims of the calls that cause it, until they settle.
+// This file keeps answers about a pool in order. Without tickets, one thread could query the
+// driver, and a second thread could then make the pool grow, query the driver and apply its answer.
+// The first thread would then apply a stale answer. Therefore each query first takes a ticket, and
+// vg_pool_held_apply drops an answer if an answer with a later ticket was applied. The later answer
+// includes all growth before the earlier ticket. Claims of calls in progress cover the growth after
+// the later ticket.
 
 #include "pool_held.h"
 
@@ -17,7 +18,7 @@
 #include "pool_destroyed.h"
 #include "sizes.h"
 
-// vg_pool_ref is a pool's record and its contents when it was listed.
+// vg_pool_ref is a pool's record, with a copy of the record's fields.
 struct vg_pool_ref {
 	struct vg_pool *pool;
 	CUmemoryPool handle;
@@ -26,8 +27,8 @@ struct vg_pool_ref {
 	bool destroyed;
 };
 
-// vg_pools_next finds the next pool with device memory from record *at on, and moves *at behind it.
-// vg_pools_next returns false if there is no such pool.
+// vg_pools_next finds the next pool with device memory at or behind the record *at, and moves *at
+// behind that pool. vg_pools_next returns false after the last pool.
 static bool vg_pools_next(struct vg_state *state, uint32_t *at, struct vg_pool_ref *ref)
 {
 	bool found = false;
@@ -45,8 +46,8 @@ static bool vg_pools_next(struct vg_state *state, uint32_t *at, struct vg_pool_r
 	return found;
 }
 
-// vg_pool_visit keeps a pool from being destroyed during a call of the driver with it.
-// vg_pool_visit returns false if the pool is gone.
+// vg_pool_visit prevents the destruction of a pool until vg_pool_leave. vg_pool_visit returns false
+// if the pool is gone.
 static bool vg_pool_visit(struct vg_state *state, const struct vg_pool_ref *ref)
 {
 	bool there;
@@ -59,9 +60,9 @@ static bool vg_pool_visit(struct vg_state *state, const struct vg_pool_ref *ref)
 	return there;
 }
 
-// vg_pool_enter takes a ticket, and keeps the pool from being destroyed until vg_pool_leave.
-// vg_pool_enter returns false if the destruction is under way or done: the destroying thread sets
-// `destroyed` first and looks for visitors then.
+// vg_pool_enter takes a ticket, and prevents the destruction of the pool until vg_pool_leave.
+// vg_pool_enter returns false if the destruction has begun: the destroying thread first sets
+// `destroyed`, and then waits for visitors.
 static bool vg_pool_enter(struct vg_pool *pool, uint64_t *ticket)
 {
 	uint64_t visit = (UINT64_C(1) << vg_ticket_shift) + 1;
@@ -101,15 +102,15 @@ struct vg_pool_answer vg_pool_held_ask(struct vg_pool *pool, bool need_used)
 	return answer;
 }
 
-// vg_pool_due returns the charge for a pool: the memory that the pool holds, and the memory that it
-// may take again for borrowers. `before` is the charge of the pool and of the claim that settles,
-// together. The charge includes all pointers of an imported pool, whatever the driver reports.
+// vg_pool_due returns the charge for a pool: the memory that the pool holds, and the memory that
+// the pool may take again for borrowers. `before` is the charge of the pool plus the claim that
+// settles. The charge includes all pointers of an imported pool, whatever the driver reports.
 static uint64_t vg_pool_due(const struct vg_pool *pool, uint64_t before)
 {
 	const struct vg_pool_answer *last = &pool->last;
 	uint64_t promised = 0;
 
-	// If its used memory is not known, the charge stays as it is.
+	// If the pool's used memory is not known, the charge does not fall.
 	if (pool->borrowed && pool->shareable)
 		promised = vg_sizes_due(pool);
 	else if (pool->borrowed)
@@ -124,8 +125,8 @@ void vg_pool_held_arrived(struct vg_pool *pool)
 		pool->arriving--;
 }
 
-// vg_pool_note marks an imported pool's charge as uncertain, so that it earns no credit while its
-// exporter holds the memory.
+// vg_pool_note marks an imported pool's charge as uncertain, so that the charge earns no credit
+// while the exporter holds the memory.
 static void vg_pool_note(struct vg_state *state, const struct vg_pool *pool, uint64_t before)
 {
 	if (!pool->imported)
@@ -169,7 +170,7 @@ uint64_t vg_pool_held_apply(struct vg_state *state, struct vg_pool *pool, const 
 			pool->last.knows_used = false;
 		}
 		pool->charged = vg_pool_due(pool, before);
-		// Pointers that arrive are charged by the threads that claim them.
+		// The threads that claim arriving pointers charge the pool's growth.
 		if (pool->arriving && !call)
 			pool->charged = vg_min(pool->charged, charged);
 		vg_pool_note(state, pool, charged);
@@ -182,8 +183,8 @@ uint64_t vg_pool_held_apply(struct vg_state *state, struct vg_pool *pool, const 
 	return after > before ? after - before : 0;
 }
 
-// vg_pool_refresh updates a pool's charge. vg_pool_refresh reports whether the pool holds more than
-// it uses, so that it may return some of it at a later synchronisation.
+// vg_pool_refresh updates a pool's charge. vg_pool_refresh reports whether the pool holds unused
+// memory, which the pool may return at a later synchronisation.
 static bool vg_pool_refresh(struct vg_state *state, struct vg_pool *pool)
 {
 	struct vg_pool_answer answer = vg_pool_held_ask(pool, true);
@@ -229,8 +230,8 @@ bool vg_pool_held_sum(struct vg_state *state, uint32_t device, uint64_t *held)
 	return true;
 }
 
-// The program did not make the call that trims: it must not break the capture of a stream, of this
-// thread or of another.
+// vg_pool_trim must not break the capture of a stream of any thread, because the program did not
+// request the trim.
 static void vg_pool_trim(struct vg_state *state, const struct vg_pool_ref *pool)
 {
 	int mode;

@@ -14,7 +14,7 @@
 void vg_pool_lifetime_made(struct vg_state *state, CUmemoryPool handle, const CUmemPoolProps *properties)
 {
 	CUdevice device;
-	// Managed memory may move to the device, regardless of where its pool places it at first.
+	// Managed memory may move to the device, wherever its pool first places the memory.
 	bool on_host = !vg_handle_location(&properties->location, &device) &&
 		       properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED;
 	struct vg_pool *pool;
@@ -36,7 +36,8 @@ void vg_pool_lifetime_opened(struct vg_state *state, CUmemoryPool handle)
 	vg_mutex_unlock(&state->pool_mutex);
 }
 
-// vg_pool_close admits no more visitors, and waits for those inside.
+// vg_pool_close prevents further calls of the interposer with the pool, and waits for the calls in
+// progress.
 static void vg_pool_close(struct vg_state *state, struct vg_pool *pool)
 {
 	const struct timespec nap = {.tv_nsec = 20000};
@@ -67,7 +68,7 @@ struct vg_pool *vg_pool_lifetime_ending(struct vg_state *state, CUmemoryPool han
 void vg_pool_lifetime_ended(struct vg_state *state, struct vg_pool *pool, uint64_t used, CUresult result)
 {
 	vg_mutex_lock(&state->pool_mutex);
-	// A pool without its handle is gone: the driver has reused the handle meanwhile.
+	// A pool without a handle is gone, because the driver has reused the handle meanwhile.
 	if (result && pool->handle) {
 		pool->destroyed = false;
 	} else if (pool->on_host || !pool->handle || (pool->imported ? !vg_pool_has_pointers(pool) : used == 0)) {
@@ -79,7 +80,8 @@ void vg_pool_lifetime_ended(struct vg_state *state, struct vg_pool *pool, uint64
 }
 
 // vg_pool_emptied drops the records of a pool's pieces and of the pointers that were imported from
-// it. Entries of these pointers then belong to an earlier life. The caller holds pool_mutex.
+// the pool. The entries of these pointers then belong to an earlier life of the record. The caller
+// holds pool_mutex.
 static void vg_pool_emptied(struct vg_state *state, struct vg_pool *pool)
 {
 	vg_sizes_emptied(pool);

@@ -45,7 +45,8 @@ static bool vg_word_is(const struct vg_text *word, const char *expected)
 	return length == strlen(expected) && memcmp(word->at, expected, length) == 0;
 }
 
-// vg_number reads a decimal, hexadecimal or octal number.
+// vg_number parses a decimal or hexadecimal number. An octal number counts as decimal, which is
+// never less.
 static uint64_t vg_number(struct vg_text *text)
 {
 	uint64_t base = 10;
@@ -78,8 +79,9 @@ static uint64_t vg_type_bytes(const struct vg_text *word)
 	return vg_number(&digits) / 8;
 }
 
-// vg_dimensions multiplies the numbers in the brackets after a name. Brackets without a number have
-// the size of the initialiser, in which each element takes at least two characters of text.
+// vg_dimensions multiplies the numbers in the brackets after a name. vg_dimensions sets *open_ended
+// for brackets without a number, whose size is that of the initialiser. In an initialiser, each
+// element takes at least two characters.
 static uint64_t vg_dimensions(struct vg_text *text, bool *open_ended)
 {
 	uint64_t count = 1;
@@ -115,8 +117,8 @@ static uint64_t vg_skip_initialiser(struct vg_text *text)
 	return (uint64_t)(text->at - start) / 2 + 1;
 }
 
-// vg_declaration reads from behind .global or .const up to the semicolon, and returns the size of
-// the declared variables.
+// vg_declaration parses a declaration after .global or .const up to the semicolon, and returns the
+// size of the declared variables.
 static uint64_t vg_declaration(struct vg_text *text)
 {
 	uint64_t element = 0;
@@ -155,7 +157,7 @@ static uint64_t vg_declaration(struct vg_text *text)
 	return sum;
 }
 
-// vg_skip_comment skips a comment and reports whether there was one.
+// vg_skip_comment skips a comment, and returns false if the text does not begin with a comment.
 static bool vg_skip_comment(struct vg_text *text)
 {
 	const char *end;

@@ -50,7 +50,8 @@ struct vg_entry *vg_release_begin(struct vg_state *state, enum vg_kind kind, uin
 void vg_release_finish(struct vg_state *state, struct vg_entry *entry, CUresult result)
 {
 	if (!entry) {
-		// A pool may own the memory, and keep it or return it later.
+		// Memory without an entry may belong to a pool, which keeps the memory or returns
+		// the memory later.
 		if (state && !atomic_load_explicit(&state->stale_pools, memory_order_relaxed))
 			atomic_store(&state->stale_pools, 1);
 		return;

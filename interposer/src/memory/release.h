@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers releasing a charge after the driver has freed the object.
+// This header covers the release of a charge after the driver has freed the object.
 
 #ifndef VG_RELEASE_H
 #define VG_RELEASE_H
@@ -8,13 +8,14 @@
 #include "driver/driver.h"
 #include "state.h"
 
-// vg_release releases an entry's charge and frees the entry. vg_release_ended does the same after
-// the entry's context has ended, so that the driver keeps none of it.
+// vg_release releases an entry's charge and frees the entry. vg_release_ended releases the entry
+// after its context has ended, so that the driver keeps none of the memory.
 void vg_release(struct vg_state *state, struct vg_entry *entry);
 void vg_release_ended(struct vg_state *state, struct vg_entry *entry);
 
 // VG_FREE is the body of a function that frees the object of a key. VG_FREE first removes the
-// entry, because the driver may reuse the handle at once, and restores it if the driver refuses.
+// entry, because the driver may reuse the handle at once. VG_FREE restores the entry if the driver
+// refuses.
 #define VG_FREE(kind, key, call)                                                            \
 	do {                                                                                \
 		struct vg_state *state_ = vg_state_ready();                                 \

@@ -11,9 +11,9 @@ struct vg_size {
 	uint64_t bytes;
 	uint32_t had;     // pieces that the pool surely holds
 	uint32_t live;    // pieces that are allocated and not freed
-	uint32_t freeing; // calls under way that free such a piece
-	uint32_t asked;   // calls under way that ask for such a piece
-	uint32_t lent;    // part of these calls that were lent a piece
+	uint32_t freeing; // calls in progress that free a piece
+	uint32_t asked;   // calls in progress that allocate a piece
+	uint32_t lent;    // allocating calls that were lent a piece
 	struct vg_size *next;
 };
 
@@ -31,7 +31,7 @@ static struct vg_size *vg_size_find(const struct vg_pool *pool, uint64_t bytes)
 	return size;
 }
 
-// vg_size_make adds a size. If there is no memory for the counter, pieces of this size are never
+// vg_size_make adds a size. If memory for the counter is exhausted, pieces of this size are never
 // lent.
 static struct vg_size *vg_size_make(struct vg_pool *pool, uint64_t bytes)
 {
@@ -97,7 +97,7 @@ void vg_sizes_end(struct vg_pool *pool, uint64_t bytes, bool granted, bool lent,
 	size->live += granted;
 	if (size->live >= size->freeing && size->live - size->freeing > size->had)
 		size->had = size->live - size->freeing;
-	// Another call under way may have made the pool grow, and has a claim for the growth.
+	// Another call in progress may have made the pool grow, and has a claim for the growth.
 	if (granted && lent && grown && !vg_sizes_asked(pool))
 		pool->unlike = true;
 }

@@ -13,7 +13,7 @@
 
 _Atomic(struct vg_state *) vg_the_state;
 
-// vg_state_rank sets the ranks of the mutexes, which a fork wipes in the child.
+// vg_state_rank sets the ranks of the mutexes. A fork wipes the ranks in the child.
 static void vg_state_rank(struct vg_state *state)
 {
 	if (vg_mutex_has_rank(&state->init))

@@ -27,8 +27,8 @@ static void vg_link(struct vg_entry **at, struct vg_entry *entry)
 	__atomic_store_n(at, entry, __ATOMIC_RELEASE);
 }
 
-// vg_is_empty is true only if no entry with this key was put before. Most frees of stream-ordered
-// memory need no other check.
+// vg_is_empty reports whether the bucket is empty, so that the table has no entry with this key.
+// Most frees of stream-ordered memory need no other check.
 static bool vg_is_empty(struct vg_place place)
 {
 	return !__atomic_load_n(place.bucket, __ATOMIC_ACQUIRE);
@@ -121,7 +121,8 @@ void vg_table_with(struct vg_table *table, enum vg_kind kind, uint64_t key,
 	vg_mutex_unlock(&place.shard->mutex);
 }
 
-// vg_sweep_bucket moves matching entries in front of `swept`. The caller holds the mutex.
+// vg_sweep_bucket moves matching entries to the front of the list `swept`. The caller holds the
+// mutex.
 static struct vg_entry *vg_sweep_bucket(struct vg_entry **at, struct vg_entry *swept,
 					bool (*match)(const struct vg_entry *entry, const void *context),
 					const void *context)

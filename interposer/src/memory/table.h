@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the memory that this process holds: a hash table from the driver's handles to
-// their charges. The table's locks are held for nanoseconds, or by a sweep for one of 64 parts of
-// the table, and never during a call of the driver. A removal from an empty bucket takes no lock.
+// This header declares a hash table of the memory that this process holds, from the driver's
+// handles to the charges. The table has a lock for each of its 64 parts. A thread holds a lock for
+// nanoseconds, or for a sweep of one part, and never during a call of the driver. A removal from an
+// empty bucket takes no lock.
 
 #ifndef VG_TABLE_H
 #define VG_TABLE_H
@@ -29,7 +30,8 @@ enum vg_kind {
 	VG_PART,        // key: kernel, function or module of a library or module
 };
 
-// vg_kind_is_estimate reports whether only the driver knows how much memory such objects take.
+// vg_kind_is_estimate reports whether objects of this kind are charged by estimate, because only
+// the driver knows their size.
 static inline bool vg_kind_is_estimate(enum vg_kind kind)
 {
 	return kind == VG_MODULE || kind == VG_CODE || kind == VG_CONTEXT || kind == VG_PRIMARY ||
@@ -46,9 +48,9 @@ struct vg_entry {
 	uint32_t device; // index on the pages
 	uint64_t key;
 	uint64_t bytes;   // charged bytes, or bytes of the mapping
-	uint64_t context; // context whose end frees it; 0: none
+	uint64_t context; // context whose end frees the object; 0: none
 	uint64_t extra;   // meaning depends on the kind
-	uint64_t count;   // meaning depends on the kind: how often it must be ended
+	uint64_t count;   // meaning depends on the kind: number of outstanding frees or releases
 	void *object;     // meaning depends on the kind
 	struct vg_entry *next;
 };
@@ -67,18 +69,20 @@ struct vg_table {
 // vg_table_put adds an entry, which then belongs to the table.
 void vg_table_put(struct vg_table *table, struct vg_entry *entry);
 
-// vg_table_put_new adds an entry if there is none with this kind and key. Otherwise
-// vg_table_put_new returns false, and the entry still belongs to the caller.
+// vg_table_put_new adds an entry if the table has no entry with this kind and key. If the table has
+// an entry, vg_table_put_new returns false, and the new entry still belongs to the caller.
 bool vg_table_put_new(struct vg_table *table, struct vg_entry *entry);
 
-// vg_table_take removes an entry and returns it to the caller, who frees it; NULL: there is none.
+// vg_table_take removes an entry and returns the entry, or NULL if the table has no entry. The
+// caller frees the entry.
 struct vg_entry *vg_table_take(struct vg_table *table, enum vg_kind kind, uint64_t key);
 
-// vg_table_get copies an entry and reports whether there is one.
+// vg_table_get copies an entry. vg_table_get returns false if the table has no entry.
 bool vg_table_get(struct vg_table *table, enum vg_kind kind, uint64_t key, struct vg_entry *copy);
 
-// vg_table_with calls `visit` under the entry's lock, with the entry or NULL. The result of `visit`
-// replaces the entry; NULL removes the entry. A replaced or removed entry belongs to the visitor.
+// vg_table_with calls `visit` under the entry's lock, with the entry, or with NULL if the table has
+// no entry. The result of `visit` replaces the entry. The result NULL removes the entry. A replaced
+// or removed entry belongs to the visitor.
 void vg_table_with(struct vg_table *table, enum vg_kind kind, uint64_t key,
 		   struct vg_entry *(*visit)(struct vg_entry *entry, void *context), void *context);
 

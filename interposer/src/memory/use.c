@@ -69,7 +69,7 @@ static bool vg_use_has_before(const struct vg_use *use, uint32_t index)
 }
 
 // vg_use_again returns the part of the estimates that was credited and may be needed for this call.
-// vg_use_again leaves out estimates that were charged in full again since the last measurement.
+// vg_use_again ignores estimates that were charged in full again since the last measurement.
 static uint64_t vg_use_again(const struct vg_use *use, uint32_t device)
 {
 	struct vg_state *state = use->state;
@@ -88,8 +88,8 @@ static uint64_t vg_use_again(const struct vg_use *use, uint32_t device)
 	return vg_correction_credit(state, device, use->more ? UINT64_MAX : estimated);
 }
 
-// vg_use_device sets `device` to the device of the current context, or to device 0 without a
-// context.
+// vg_use_device sets `device` to the device of the current context, or to device 0 if no context is
+// current.
 static CUresult vg_use_device(CUdevice *device)
 {
 	CUresult result = VG_CALL(cuCtxGetDevice, device);
@@ -111,17 +111,18 @@ CUresult vg_use_claim(struct vg_use *use)
 	result = vg_use_device(&device);
 	index = result ? -1 : vg_state_device(state, device);
 	if (index < 0)
-		return CUDA_SUCCESS; // the driver reports that error itself
+		return CUDA_SUCCESS; // the driver's call will fail
 	use->state = state;
 	result = vg_claim_on(&use->claim, device, VG_WAY_MODULE, vg_use_again(use, (uint32_t)index));
 	if (result)
 		return result;
-	// A measurement may have arrived before the call began; from here on none can arrive.
+	// A measurement may have been applied before the call began. During the call no measurement
+	// can be applied.
 	again = vg_use_again(use, (uint32_t)index);
 	return vg_claim_resize(&use->claim, again) ? CUDA_SUCCESS : vg_claim_refuse(&use->claim, again);
 }
 
-// vg_use_stamp marks an estimate as charged in full again, if it lies on the charged GPU.
+// vg_use_stamp marks an estimate on the charged GPU as charged in full again.
 struct vg_use_stamp {
 	uint32_t device;
 	uint64_t measurements;
@@ -142,7 +143,7 @@ static void vg_use_file(struct vg_state *state, const struct vg_first *first)
 
 	vg_use_is_noted(state, first->key);
 	if (!entry)
-		return; // then the next use may count as a first use again
+		return; // the next use may count as a first use again
 	*entry = (struct vg_entry){.kind = VG_USED, .key = first->key, .extra = first->owner.key,
 				   .context = vg_handle_context()};
 	if (!vg_table_put_new(&state->table, entry))
@@ -159,7 +160,7 @@ CUresult vg_use_close(struct vg_use *use, CUresult result)
 		vg_claim_void(&use->claim);
 		return result;
 	}
-	// Another use may have withdrawn some of the credit meanwhile, and has charged that.
+	// Another use may have withdrawn, and charged, some of the credit meanwhile.
 	again = vg_correction_withdraw(state, use->claim.device, use->claim.bytes);
 	(void)vg_claim_resize(&use->claim, again); // never more than the claim
 	vg_claim_charge(&use->claim, VG_USED);

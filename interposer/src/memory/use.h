@@ -2,10 +2,11 @@
 
 // This header covers first uses of code.
 //
-// A driver may load a module's code when one of its functions is first used. The module was charged
-// an upper estimate when it was loaded. The agent may have found since that the code is not held,
-// and credited the estimate, so that other memory took its room. Before a first use the credit is
-// charged again. If there is no room, the use fails just as it does if the driver finds no room.
+// A driver may load a module's code when the program first uses a function of the module. The
+// module was charged an upper estimate when it was loaded. After a measurement without the code,
+// the interposer may have credited the estimate, and other memory may have taken the room. Before a
+// first use, the interposer charges the credit again. If the limit has no room, the use fails with
+// the error that the driver returns if the GPU has no room.
 
 #ifndef VG_USE_H
 #define VG_USE_H
@@ -13,8 +14,8 @@
 #include "claim.h"
 #include "driver/handle.h"
 
-// vg_owner is the object that was charged for code: a module or a library. If the kind is 0, the
-// object is not known.
+// vg_owner is the module or library that was charged for code. If the kind is 0, the owner is not
+// known.
 struct vg_owner {
 	enum vg_kind kind;
 	uint64_t key;
@@ -30,10 +31,10 @@ enum { vg_most_firsts = 32 };
 
 // vg_use is a call of the driver that may use code for the first time.
 struct vg_use {
-	struct vg_state *state; // NULL: there is nothing to charge or record
+	struct vg_state *state; // NULL: nothing to charge or record
 	struct vg_claim claim;
 	uint32_t count;
-	bool more; // there are more first uses, which are not recorded
+	bool more; // the call has more first uses, which are not recorded
 	struct vg_first firsts[vg_most_firsts];
 };
 
@@ -51,27 +52,28 @@ static inline _Atomic uint64_t *vg_use_note(struct vg_state *state, uint64_t key
 	return &state->uses[key * UINT64_C(0x9e3779b97f4a7c15) >> (64 - vg_uses_bits)];
 }
 
-// vg_use_open begins an empty use. vg_use_add adds a handle of the driver, and vg_use_add_name a
-// name in a module or library, unless it was used before. vg_use_claim reserves the room that these
-// uses may need, and returns 0 or the error for the caller. vg_use_close ends the use with the
-// driver's result, and returns that result.
+// vg_use_open begins an empty use. vg_use_add adds a handle of the driver, and vg_use_add_name adds
+// a name in a module or library. Both ignore handles and names that were used before. vg_use_claim
+// reserves the room that these uses may need, and returns 0 or the error for the program.
+// vg_use_close ends the use with the driver's result, and returns that result.
 void vg_use_open(struct vg_use *use, struct vg_state *state);
 void vg_use_add(struct vg_use *use, const void *handle);
 void vg_use_add_name(struct vg_use *use, struct vg_owner owner, const char *name);
 CUresult vg_use_claim(struct vg_use *use);
 CUresult vg_use_close(struct vg_use *use, CUresult result);
 
-// vg_use_known records that the use of a handle needs no more memory: the call that returned the
-// handle loaded its code. vg_use_belongs records the owner of a handle.
+// vg_use_known records that the use of a handle needs no more memory, because the call that
+// returned the handle loaded the code. vg_use_belongs records the owner of a handle.
 void vg_use_known(struct vg_state *state, const void *handle, struct vg_owner owner);
 void vg_use_belongs(struct vg_state *state, const void *handle, struct vg_owner owner);
 
-// vg_uses_unload drops the uses of a module or library before it is unloaded. vg_uses_forget
-// clears the cache of uses after a context has ended, so that each is looked up anew.
+// vg_uses_unload drops the uses of a module or library before it is unloaded. vg_uses_forget clears
+// the cache of uses after a context has ended, so that each use is looked up in the table again.
 void vg_uses_unload(struct vg_state *state, const void *owner);
 void vg_uses_forget(struct vg_state *state);
 
-// vg_lazy_state returns the state if the driver loads code at first use, and NULL otherwise.
+// vg_lazy_state returns the state if the driver loads code at first use, and NULL for any other
+// driver.
 static inline struct vg_state *vg_lazy_state(void)
 {
 	struct vg_state *state = vg_state_ready();
