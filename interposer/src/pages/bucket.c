@@ -6,18 +6,21 @@
 #include "limits.h"
 
 enum {
-	vg_fill_step = 5000,                // an earlier refill is not worth its cost
-	// Longest time that one refill counts: after more, the cap is reached anyway.
+	vg_fill_step = 5000,                // least time between two refills
+	// vg_fill_longest is the longest time that a refill counts. A longer time reaches the cap
+	// anyway.
 	vg_fill_longest = 1000000000,
-	// from a lease, which may have begun after the last refill.
+	// vg_lent_longest is the longest time of a lease that a refill counts, because the lease
+	// may have begun after the last refill.
 	vg_lent_longest = 20000000,
 };
 
-// Longest time that a refill counts as clipped. Work that is charged afterwards may have taken
-// longer than vg_fill_longest.
+// vg_clip_longest is the longest time that a refill counts as clipped. Work that is charged
+// afterwards may have taken longer than vg_fill_longest.
 static const uint64_t vg_clip_longest = UINT64_C(60000000000);
 
-// A tenant can write the page: no value on it may harm another tenant or overflow here.
+// vg_deepest_debt bounds the values on the page, because a tenant can write arbitrary values. No
+// value may harm another tenant or overflow.
 static const int64_t vg_deepest_debt = INT64_C(1) << 50;
 
 static int64_t vg_clamp(int64_t balance, int64_t cap)
@@ -41,7 +44,7 @@ static int64_t vg_earn(struct vg_container_device *device, int64_t ns, int64_t c
 
 	do {
 		balance = vg_clamp((int64_t)seen, vg_deepest_debt);
-		// A balance above the cap was saved under a larger cap.
+		// A balance above the cap was saved under a larger cap, and stays.
 		filled = balance > cap ? balance : vg_clamp(balance + ns, cap);
 		filled = vg_clamp(filled, vg_bucket_busy_cap);
 	} while (!__atomic_compare_exchange_n(&device->bucket_ns, &seen, (uint64_t)filled, true,
@@ -95,14 +98,14 @@ int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_
 	uint64_t filled = vg_load(&device->bucket_filled_ns);
 	uint64_t elapsed = now - filled;
 
-	if (filled > now) // another thread was later, or the value is forged
+	if (filled > now) // another thread has refilled later, or the value is forged
 		elapsed = filled - now > vg_fill_longest ? vg_fill_step : 0;
 	if (elapsed < vg_fill_step)
 		return vg_balance(device);
 	if (!__atomic_compare_exchange_n(&device->bucket_filled_ns, &filled, now, false,
 					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		return vg_balance(device); // another thread refills
-	if (filled == 0) { // the first refill: nothing was earned before
+	if (filled == 0) { // the first refill grants a fixed allowance
 		(void)vg_earn(device, vg_bucket_start, cap);
 		return vg_balance(device);
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header covers the container's allowance of one GPU's time: a token bucket on the usage page.
-// All processes of the container share it, and each refills it when it needs allowance. The bucket
-// goes into debt for work that took longer than estimated.
+// All processes of the container share the bucket. A process refills the bucket when the process
+// needs allowance. The bucket goes into debt for work that took longer than estimated.
 //
 // The bucket needs no lock. A process killed between the two steps of a refill loses only the few
 // microseconds of allowance that it was about to add.
@@ -14,20 +14,19 @@
 #include "pages.h"
 
 enum {
-	// Allowance that a container may save while it launches nothing, in ns.
+	// allowance that a container may save while it launches nothing, in ns
 	vg_bucket_idle_cap = 8000000,
-	// Allowance that a container may save while its work waits for a GPU that others hold, in
-	// ns.
+	// allowance that a container may save while its work waits for a busy GPU, in ns
 	vg_bucket_busy_cap = 40000000,
-	// Lent time that a container may save, in ns. Little lent time can be saved, because its owner
-	// may want it back.
+	// vg_bucket_lent_cap is the lent time that a container may save, in ns. The cap is small,
+	// because the time's owner may need the time again.
 	vg_bucket_lent_cap = 2000000,
-	// Allowance at the start, in ns.
+	// allowance at the start, in ns
 	vg_bucket_start = 4000000,
 };
 
 // vg_bucket_fill adds the allowance since the last refill at `ppm`, up to `cap` ns, and the
-// allowance of a lease beyond `ppm`. vg_bucket_fill returns the balance in ns. `now` is
+// allowance of a lease beyond `ppm`. vg_bucket_fill returns the balance in ns. `now` is a time of
 // CLOCK_MONOTONIC.
 int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_t ppm,
 		       int64_t cap, struct vg_lease lease);
@@ -38,16 +37,17 @@ int64_t vg_bucket_peek(const struct vg_container_device *device, uint64_t now, u
 // vg_bucket_rate returns the rate at which a bucket fills at `now`, in parts per million.
 uint32_t vg_bucket_rate(uint32_t ppm, struct vg_lease lease, uint64_t now);
 
-// vg_bucket_charge takes GPU time from the bucket; a negative amount refunds it.
+// vg_bucket_charge takes GPU time from the bucket. A negative amount is a refund.
 void vg_bucket_charge(struct vg_container_device *device, int64_t ns);
 
-// vg_bucket_return refunds allowance for work of `ns` that was charged late. A charge at launch
-// would have made room for allowance that was clipped instead. vg_bucket_return refunds the
-// allowance that was clipped since clipped_ns was `since`, unless it was already refunded for other
-// work.
+// vg_bucket_return refunds allowance for work of `ns` that was charged late. A charge at the launch
+// would have made room in the bucket for allowance that was clipped instead. vg_bucket_return
+// refunds allowance that was clipped since clipped_ns was `since`, unless that allowance was
+// already refunded for other work.
 void vg_bucket_return(struct vg_container_device *device, int64_t ns, uint64_t since);
 
-// vg_bucket_delay returns how long the bucket takes from `balance` to `target` at this rate, in ns.
+// vg_bucket_delay returns the time in which the bucket fills from `balance` to `target` at this
+// rate, in ns.
 uint64_t vg_bucket_delay(int64_t balance, int64_t target, uint32_t ppm);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// Fields of /proc/<pid>/stat that follow the name: see proc(5).
+// These are the numbers of fields of /proc/<pid>/stat that follow the name: see proc(5).
 enum { vg_stat_state = 3, vg_stat_flags = 9, vg_stat_threads = 20 };
 
 // vg_exiting is the kernel's flag of a task that has begun to exit.
@@ -17,7 +17,7 @@ static const uint64_t vg_exiting = 4;
 
 static const char *vg_stat_field(const char *line, int wanted)
 {
-	// The name may contain anything, but ends at the last bracket.
+	// The name may contain any character, but ends at the last bracket.
 	const char *at = strrchr(line, ')');
 
 	for (int field = 2; at && field < wanted; field++)
@@ -62,7 +62,7 @@ bool vg_dying(uint32_t pid)
 		return false;
 	if (!(vg_stat_number(line, vg_stat_flags) & vg_exiting))
 		return false;
-	// A zombie with other threads is the first thread, which waits for the others.
+	// A zombie with other threads is the first thread, which has ended before the others.
 	state = *vg_stat_field(line, vg_stat_state);
 	return (state != 'Z' && state != 'X') || vg_stat_number(line, vg_stat_threads) > 1;
 }

@@ -14,11 +14,12 @@
 
 #include "base/now.h"
 
-// Longest time for one query, and length of a nap while the agent's queue is full.
+// vg_patience_ns is the longest time for a query, and vg_nap_ns is the time between two attempts
+// while the agent's queue is full.
 static const uint64_t vg_patience_ns = 18000000;
 static const long vg_nap_ns = 500000;
 
-// No GPU has more memory. NVML reports "not available" by all ones.
+// vg_most_bytes is more memory than any GPU has. NVML reports "not available" by all ones.
 static const uint64_t vg_most_bytes = UINT64_C(1) << 56;
 
 enum { vg_message_version = 1 };
@@ -81,7 +82,7 @@ static bool vg_wait_until(int fd, uint64_t deadline)
 	}
 }
 
-// vg_understand reads an answer of this length. vg_understand returns false if the message is not
+// vg_understand parses an answer of this length. vg_understand returns false if the message is not
 // valid.
 static bool vg_understand(const struct vg_message *message, size_t length, struct vg_held *held)
 {
@@ -96,7 +97,7 @@ static bool vg_understand(const struct vg_message *message, size_t length, struc
 	held->count = 0;
 	for (uint32_t i = 0; i < head->count; i++) {
 		if (!message->records[i].bytes || message->records[i].bytes > vg_most_bytes)
-			continue; // the agent does not know it
+			continue; // the agent does not know the memory on this GPU
 		memcpy(held->gpus[held->count].uuid, message->records[i].uuid, sizeof held->gpus->uuid);
 		held->gpus[held->count].bytes = message->records[i].bytes;
 		held->count++;

@@ -2,7 +2,7 @@
 
 // This header covers queries to the agent for the memory that this process physically holds. The
 // agent measures the memory on the host after the query has arrived. The kernel identifies the
-// process that asks.
+// querying process to the agent.
 
 #ifndef VG_HELD_H
 #define VG_HELD_H
@@ -12,7 +12,7 @@
 #include "pages_gen.h"
 
 // vg_held is the memory that a process holds, by GPU. A GPU is missing if the agent does not know
-// it.
+// the memory on the GPU.
 struct vg_held {
 	uint32_t count;
 	struct {
@@ -23,11 +23,11 @@ struct vg_held {
 
 enum vg_held_result {
 	VG_HELD_ANSWERED,
-	VG_HELD_NOBODY, // there is no agent
+	VG_HELD_NOBODY, // no agent is running
 	VG_HELD_SILENT, // the agent did not answer in time, or not in a known format
 };
 
-// vg_held_ask queries the agent over the socket. vg_held_ask returns within 20 ms, whatever the
+// vg_held_ask queries the agent over its socket. vg_held_ask returns within 20 ms, whatever the
 // agent does, and leaves no open descriptor.
 enum vg_held_result vg_held_ask(const char *path, uint32_t slot, struct vg_held *held);
 

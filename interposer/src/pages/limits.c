@@ -36,8 +36,8 @@ static void vg_copy_words(struct vg_limits_copy *to, const struct vg_limits_copy
 		target[i] = vg_load(&source[i]);
 }
 
-// vg_limits_read copies the active limits out. A copy that changes while it is read belongs to a
-// generation that is no longer active. The reader then retries.
+// vg_limits_read copies the active limits. If the copy on the page changes during the read, its
+// generation is no longer active, and vg_limits_read retries.
 static int vg_limits_read(const struct vg_limits_page *page, struct vg_limits_copy *copy)
 {
 	for (int i = 0; i < vg_read_attempts; i++) {
@@ -58,7 +58,8 @@ static void vg_limits_take(struct vg_pages *pages, const struct vg_limits_copy *
 
 	for (uint32_t i = 0; i < copy->device_count; i++) {
 		bool mps = (copy->devices[i].flags & VG_FLAG_MPS) != 0;
-		// A container that MPS limits to a part of the GPU may use all of its time.
+		// A container that MPS limits to a part of the GPU's SMs may use the GPU all the
+		// time.
 		uint32_t part = copy->devices[i].compute_ppm;
 		uint32_t ppm = mps ? VG_PPM : part;
 
@@ -97,7 +98,7 @@ void vg_limits_follow(struct vg_pages *pages)
 		} else {
 			for (uint32_t i = 0; i < pages->device_count; i++)
 				atomic_store(&pages->memory[i], 0);
-			// Do not read the page again before its generation changes.
+			// The page is not read again before its generation changes.
 			atomic_store(&pages->verified, generation + 1);
 			vg_log(VG_LOG_PAGES, "the limits page has become corrupt; no more memory is "
 					     "granted until it is re-created");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A registration opens a connection, sends one packet and closes the connection. The kernel
-// identifies the process to the agent, and notifies the agent when the process ends. Therefore
-// there is no descriptor that a program could close and reuse, a fork shares nothing, and no
+// identifies the process to the agent, and notifies the agent when the process ends. Therefore the
+// process keeps no descriptor that a program could close and reuse, a fork shares nothing, and no
 // process waits for a new agent.
 
 #define _GNU_SOURCE
@@ -17,7 +17,8 @@
 
 #include "base/text.h"
 
-// Attempts while the agent's queue is full, with a nap between them: a millisecond in all.
+// vg_attempts is the number of attempts while the agent's queue is full, with a pause of
+// vg_attempt_nap_ns after each attempt: a millisecond in all.
 static const int vg_attempts = 5;
 static const long vg_attempt_nap_ns = 200000;
 

@@ -10,12 +10,13 @@
 
 enum { vg_agent_path_size = 108 };
 
-// vg_registration_path writes the path of the agent's socket below `dir`, or "" if it is too long.
+// vg_registration_path writes the path of the agent's socket below `dir`, or "" if the path is too
+// long.
 void vg_registration_path(const char *dir, char path[vg_agent_path_size]);
 
-// vg_registration_send informs the agent, over its socket, that this process holds a slot.
-// vg_registration_send waits for nothing, and leaves no open descriptor and no thread. Without an
-// agent vg_registration_send has no effect.
+// vg_registration_send sends to the agent's socket that this process holds a slot.
+// vg_registration_send takes a millisecond at most, and leaves no open descriptor and no thread.
+// Without an agent, vg_registration_send has no effect.
 void vg_registration_send(const char *path, uint32_t slot);
 
 #endif

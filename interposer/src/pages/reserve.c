@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A reservation takes no lock, so that a killed process cannot leave one behind. Each process has
-// two counters for each GPU, which only it increases: `pending` and `used`. To reserve memory, a
-// process
+// A reservation takes no lock, so that a killed process cannot leave a lock behind. Each process
+// has two counters for each GPU, which only that process increases: `pending` and `used`. To
+// reserve memory, a process
 //
-//   1. adds the bytes to its `pending` (publishes them);
+//   1. adds the bytes to its `pending` (publishes the reservation);
 //   2. sums `pending` and `used` over all slots;
-//   3. if the sum is within the limit, holds the bytes and calls the driver; otherwise it subtracts
-//      them from `pending`, and has no grant (yet);
-//   4. when the driver has answered, adds the bytes that were really taken, which are not more, to
-//      `used`, and then subtracts all the bytes from `pending`.
+//   3. holds the bytes and calls the driver if the sum is within the limit; if the sum exceeds the
+//      limit, subtracts the bytes from `pending`, and has no grant (yet);
+//   4. after the driver's call, adds the bytes that the call took, which are not more, to `used`,
+//      and then subtracts all reserved bytes from `pending`.
 //
 // No over-grant. A reader adds a slot's `pending` before its `used`, and a grant adds to `used`
-// before it subtracts from `pending`. Bytes that move from one counter to the other may be counted
-// twice, but are never missed. All accesses are sequentially consistent. Consider all grants in
-// force at some moment, and of these the last one to be published. When that reservation summed,
-// all others were published and therefore in its sum, and the sum was within the limit. (Bytes are
-// released only after the driver has freed them.)
+// before it subtracts from `pending`. A reader may count bytes twice that move from one counter to
+// the other, but never misses these bytes. All accesses are sequentially consistent. Consider all
+// grants in force at some moment, and the grant that was published last. When the process of the
+// last grant summed, all other grants were published and therefore in its sum, and the sum was
+// within the limit. (Bytes are released only after the driver has freed the memory.)
 //
-// No false refusal. A sum that is too large only because others are pending refuses nothing. When
-// the pending driver calls return, their bytes become used, or some are released, as for a context
-// that was estimated too large. The slow path waits for these calls. If two processes wait for each
-// other, their slots decide. The process with the higher slot subtracts its bytes and retries, the
-// process with the lower slot keeps its bytes and re-checks. Waiting threads of a process queue at
-// a mutex. Therefore a refusal is correct: the *used* bytes leave no room after the slots of dead
-// processes have been emptied. The slow path waits for a process that is dying. If no sum changes
-// for vg_patience_ns, because a process is stopped or the driver waits, pending bytes count as
-// used, for later threads at once.
+// No false refusal. A sum that is too large only because of pending bytes refuses nothing. When the
+// pending calls of the driver return, the pending bytes become used, or some are released, as for a
+// context that was estimated too large. The slow path waits for these calls. If two processes wait
+// for each other, their slots decide. The process with the higher slot subtracts its bytes and
+// retries, the process with the lower slot keeps its bytes and re-checks. Waiting threads of a
+// process queue at a mutex. Therefore a refusal is correct: the *used* bytes leave no room after
+// the slots of dead processes have been emptied. The slow path waits for a process that is exiting.
+// If no sum changes for vg_patience_ns, because a process is stopped or the driver waits, pending
+// bytes count as used. For later threads, these bytes count as used at once.
 //
-// A false page. Every process of the container can write the page, and thus make other processes'
+// A forged page. Every process of the container can write the page, and thus make other processes'
 // use look smaller than it is. Each process therefore also keeps its own grants in private memory.
-// The agent records the memory that all processes hold according to the driver, if it exceeds the
-// sum on the page (vg_usage_floor).
+// The agent records the memory that all processes hold according to the driver, if that memory
+// exceeds the sum on the page (vg_usage_floor).
 //
-// Nothing left behind. A process killed between any two steps leaves bytes in its slot. The next
-// process that finds too little room empties that slot, because its lock is gone (slot.c).
+// No leak after a kill. A process killed between any two steps leaves bytes in its slot. The next
+// process that finds too little room empties the slot, whose lock the kernel has dropped (slot.c).
 
 #define _GNU_SOURCE
 #include "reserve.h"
@@ -83,8 +83,8 @@ static struct vg_slot_device *vg_own(const struct vg_pages *pages, uint32_t devi
 	return vg_slot_device(pages, (uint32_t)pages->slot, device);
 }
 
-// vg_fits reports whether the sum, which includes the pending bytes, is within the limit. Another
-// process may have written over our own `pending`.
+// vg_fits reports whether the sum is within the limit. vg_fits counts at least `bytes` as pending,
+// because another process may have overwritten this process's `pending`.
 static bool vg_fits(const struct vg_reserved *sum, uint64_t bytes, uint64_t limit)
 {
 	return vg_add_saturating(sum->used, vg_max(sum->pending, bytes)) <= limit;
@@ -99,9 +99,9 @@ static void vg_raise(uint64_t *field, uint64_t value)
 		continue;
 }
 
-// vg_note_peak updates the peaks of this process and of the container. The slots are not read at
-// one moment: bytes that moved from one process to another may be counted twice. Therefore `most`
-// bounds the container's peak.
+// vg_note_peak updates the peaks of this process and of the container. vg_note_peak does not read
+// all slots at the same moment, and may count bytes twice that move from one process to another.
+// Therefore `most` bounds the container's peak.
 static void vg_note_peak(struct vg_pages *pages, uint32_t device, uint64_t most)
 {
 	struct vg_slot_device *own = vg_own(pages, device);
@@ -126,15 +126,16 @@ static void vg_nap(void)
 	nanosleep(&nap, NULL);
 }
 
-// vg_wait is the state of a waiting thread that has seen no change.
+// vg_wait is the state of a waiting thread.
 struct vg_wait {
 	uint64_t since;
 	uint64_t moved;
-	uint64_t others; // used and pending bytes at that time, without its own
+	uint64_t others; // used and pending bytes, without those of the waiting call
 };
 
-// vg_wait_is_over reports whether to stop waiting. If one thread's wait for a sum to change has
-// timed out, no other thread waits for that sum for a while, unless it changes.
+// vg_wait_is_over reports whether to stop waiting. After a thread's wait for a change of a sum has
+// timed out, no thread waits for that sum again before vg_longest_wait_ns has passed or the sum has
+// changed.
 static bool vg_wait_is_over(struct vg_wait *wait, const struct vg_reserved *sum, uint64_t own, struct vg_stuck *stuck)
 {
 	uint64_t others = sum->used + sum->pending - own;
@@ -151,7 +152,8 @@ static bool vg_wait_is_over(struct vg_wait *wait, const struct vg_reserved *sum,
 	return true;
 }
 
-// vg_reserve_hold_slowly decides after a first attempt found too little room.
+// vg_reserve_hold_slowly waits for room after a first attempt found too little room, and reports
+// whether it reserved the bytes.
 static bool vg_reserve_hold_slowly(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 {
 	struct vg_slot_device *own = vg_own(pages, device);
@@ -260,7 +262,8 @@ void vg_reserve_adjust(struct vg_pages *pages, uint32_t device, uint64_t before,
 	struct vg_slot_device *own = vg_own(pages, device);
 	uint64_t had = atomic_load(&pages->own[device]);
 
-	// Corrections do not change the memory that the agent has observed.
+	// A correction does not change the memory that the agent has observed, and therefore
+	// changes own_then as well.
 	vg_mutex_lock(&pages->look);
 	while (!atomic_compare_exchange_weak(&pages->own[device], &had, vg_shift(had, before, now)))
 		continue;
@@ -282,7 +285,7 @@ void vg_reserve_refused(struct vg_pages *pages, uint32_t device, uint32_t way, u
 	struct vg_usage_header *header = &pages->usage->header;
 	struct vg_container_device *container = &header->devices[device];
 
-	// First, so that the counts by way never lag behind the sum.
+	// The count by way is increased first, so that it never lags behind the sum.
 	if (way < VG_WAY_COUNT)
 		vg_add(&header->refusals[device].counts[way], 1);
 	vg_add(&own->refusals, 1);

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// An open-file-description lock on a slot's bytes of the file "usage" holds the slot. The
-// description stays open through the mapping of the page, not through a file descriptor. The
-// mapping was made from the descriptor and marked MADV_DONTFORK:
+// An open-file-description lock on a slot's bytes of the file "usage" holds the slot. The mapping
+// of the page keeps the description open, and no file descriptor does. The mapping was made from
+// the descriptor and marked MADV_DONTFORK:
 //
-//   - A program that closes all descriptors does not lose its slot, and there is no descriptor that
-//     a program could close and reuse.
-//   - fork() copies neither the descriptor (closed) nor the mapping, however the child is made.
-//     Only this process's address space holds the lock. The lock therefore ends when the process
-//     dies, by any means, or calls execve(). A child that uses CUDA takes a separate slot (state.h
-//     describes how it notices).
+//   - A program that closes all descriptors does not lose its slot, and no descriptor exists that a
+//     program could close and reuse.
+//   - The child of a fork gets neither the descriptor, which is closed, nor the mapping. Only this
+//     process's address space holds the lock. The lock therefore ends when the process dies, by any
+//     means, or calls execve(). A child that uses CUDA takes a separate slot (state.h describes how
+//     the child detects the fork).
 //   - POSIX record locks would be dropped as soon as any code in the process closed any descriptor
 //     of the file.
 //   - The kernel closes a dying process's descriptors before the deferred release of its mappings'
-//     files. Therefore the driver's own files, and with them the memory, are gone before the slot
-//     becomes free. With several threads, one thread may have left the address space to the others
-//     and still hold the descriptors. A slot that is free but not empty is therefore left alone
-//     until its process is gone for good.
-//   - A fork waits while a slot is being taken: otherwise its child would have the descriptor, too,
-//     and keep the slot after its parent's end.
+//     files. Therefore the driver's own files, and with the files the memory, are gone before the
+//     slot becomes free. In a process with several threads, the last thread may release the mapping
+//     while another exiting thread still holds the descriptors. Therefore a slot that is free but
+//     not empty stays until its process has exited (vg_dying).
+//   - A fork waits while a thread takes a slot. Without the wait, the child would have the
+//     descriptor, too, and keep the slot after its parent's end.
 //
 // See docs/decisions/0002-process-slots.md.
 
@@ -48,11 +48,11 @@
 #define F_OFD_SETLK 37
 #endif
 
-// Longest time for which a dead process's work may have had the GPU: the time of its death is not
-// known.
+// vg_unmeasured_longest is the longest charge for the last work of a dead process, because the time
+// of the death is not known.
 static const uint64_t vg_unmeasured_longest = 1000000000;
 
-// vg_usage_fd opens the usage file again, if it is still the mapped one.
+// vg_usage_fd opens the usage file again, and returns -1 if the file is no longer the mapped file.
 static int vg_usage_fd(const struct vg_pages *pages)
 {
 	struct stat info;
@@ -79,8 +79,8 @@ static struct flock vg_slot_range(uint32_t slot, short type)
 	};
 }
 
-// vg_slot_lock sets or drops this description's lock of a slot. vg_slot_lock fails immediately if
-// another description holds the lock.
+// vg_slot_lock takes or drops a file description's lock of a slot. vg_slot_lock fails immediately
+// if another description holds the lock.
 static int vg_slot_lock(int fd, uint32_t slot, short type)
 {
 	struct flock lock = vg_slot_range(slot, type);
@@ -88,8 +88,8 @@ static int vg_slot_lock(int fd, uint32_t slot, short type)
 	return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-// vg_retire adds a slot's counter to the container's sum for ended processes. vg_retire skips 0,
-// because all processes share the sum.
+// vg_retire adds a slot's counter to the container's sum for ended processes. vg_retire skips 0, to
+// avoid writes to a sum that all processes share.
 static void vg_retire(uint64_t *sum, const uint64_t *counted)
 {
 	uint64_t value = vg_load(counted);
@@ -98,8 +98,9 @@ static void vg_retire(uint64_t *sum, const uint64_t *counted)
 		vg_add(sum, value);
 }
 
-// vg_retire_unmeasured charges a dead process's unmeasured work. The charge is all time since its
-// launch, once for processes side by side, because the time of the death is not known.
+// vg_retire_unmeasured charges a dead process's unmeasured work. The charge is the time since the
+// work's launch, at most vg_unmeasured_longest, because the time of the death is not known. For
+// several dead processes, vg_retire_unmeasured charges the same time only once.
 static void vg_retire_unmeasured(struct vg_container_device *sum, const struct vg_slot_device *device)
 {
 	uint64_t since = vg_load(&device->unmeasured_ns);
@@ -128,9 +129,9 @@ static void vg_slot_retire(struct vg_pages *pages, uint32_t slot)
 	}
 }
 
-// vg_slot_clear empties a slot, word by word, because others may be reading it. vg_slot_clear
-// writes only words that are not zero, because nearly all are zero at most starts. The caller holds
-// the slot's lock.
+// vg_slot_clear empties a slot word by word, because other processes may be reading the slot.
+// vg_slot_clear writes only words that are not zero, because at most starts nearly all words are
+// zero. The caller holds the slot's lock.
 static void vg_slot_clear(struct vg_pages *pages, uint32_t slot)
 {
 	uint64_t *words = (uint64_t *)(void *)&pages->usage->slots[slot];
@@ -157,8 +158,9 @@ static void vg_slot_sign(struct vg_pages *pages, uint32_t index)
 	__atomic_store_n(&slot->pid, (uint32_t)getpid(), __ATOMIC_SEQ_CST);
 }
 
-// vg_usage_map_of maps the open file and unmaps the earlier mapping. Unless `inherited`, a fork's
-// child does not get the mapping, so that the description's locks end with this address space.
+// vg_usage_map_of maps the open file and unmaps the earlier mapping. The child of a fork gets the
+// mapping only if `inherited`. If the child does not get the mapping, the description's locks end
+// with this address space.
 static int vg_usage_map_of(struct vg_pages *pages, int fd, bool inherited)
 {
 	void *mapped = mmap(NULL, sizeof *pages->usage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -175,8 +177,8 @@ static int vg_usage_map_of(struct vg_pages *pages, int fd, bool inherited)
 	return 0;
 }
 
-// vg_usage_open_mapped opens, checks and maps the usage page. vg_usage_open_mapped returns its
-// descriptor, or -1 with `error` set.
+// vg_usage_open_mapped opens, checks and maps the usage page. vg_usage_open_mapped returns the
+// page's descriptor, or -1 with `error` set.
 static int vg_usage_open_mapped(struct vg_pages *pages, bool inherited, struct vg_error *error)
 {
 	int fd = vg_usage_open(pages, error);
@@ -205,9 +207,9 @@ static bool vg_slot_holds(const struct vg_pages *pages, uint32_t slot, uint32_t 
 	return vg_load(&held->used) != 0 || vg_load(&held->pending) != 0;
 }
 
-// vg_slot_left reports whether a slot whose lock was obtained may be emptied: it holds nothing, or
-// its process is gone. vg_slot_left does not read a slot that was never taken, which may be a hole
-// in the file.
+// vg_slot_left reports whether a slot may be emptied, because the slot has no memory or its process
+// is gone. The caller holds the slot's lock. vg_slot_left does not read a slot that was never
+// taken, which may be a hole in the file.
 static bool vg_slot_left(const struct vg_pages *pages, uint32_t slot)
 {
 	const uint32_t *pid = &pages->usage->slots[slot].pid;
@@ -218,18 +220,19 @@ static bool vg_slot_left(const struct vg_pages *pages, uint32_t slot)
 	return true;
 }
 
-// vg_slot_is_signed_by_living reports whether a slot has the pid of a living process. The kernel
-// answers this query much faster than it searches all locks.
+// vg_slot_is_signed_by_living reports whether a slot has the pid of another living process. The
+// kernel finds a process much faster than it searches all locks.
 static bool vg_slot_is_signed_by_living(const struct vg_pages *pages, uint32_t slot)
 {
 	uint32_t pid = __atomic_load_n(&pages->usage->slots[slot].pid, __ATOMIC_SEQ_CST);
 
-	// Our own pid is there from before this process called execve.
+	// A slot with this process's pid is from before the process called execve.
 	return pid != 0 && pid != (uint32_t)getpid() && pid <= INT_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
 }
 
-// vg_slot_find_from locks the first free slot from `first` to `end`. With `unsigned_only`
-// vg_slot_find_from skips slots that a living process has signed, few of which may be free.
+// vg_slot_find_from locks the first free slot from `first` to `end`. With `unsigned_only`,
+// vg_slot_find_from skips slots with the pid of a living process, because few of these slots are
+// free.
 static int vg_slot_find_from(const struct vg_pages *pages, int fd, uint32_t first, uint32_t end,
 			     bool unsigned_only)
 {
@@ -245,10 +248,10 @@ static int vg_slot_find_from(const struct vg_pages *pages, int fd, uint32_t firs
 	return vg_no_slot;
 }
 
-// vg_slot_find tries some of the slots that were taken before, and then the first one that was not.
-// If hundreds of processes start at once, each would otherwise query the kernel about hundreds of
-// slots. The number of slots stays low, because a try is more likely to find a free slot if many
-// are free.
+// vg_slot_find tries some of the slots that were taken before, then the slots that were never
+// taken, and finally all slots. If hundreds of processes start at once, each process should not
+// query the kernel about hundreds of slots. The number of used slots stays low, because a try is
+// more likely to find a free slot if many slots are free.
 static int vg_slot_find(const struct vg_pages *pages, int fd)
 {
 	static const uint32_t tries = 8;
@@ -271,15 +274,15 @@ static int vg_slot_reserve(int fd, uint32_t slot)
 	do
 		failed = fallocate(fd, 0, range.l_start, range.l_len);
 	while (failed && errno == EINTR);
-	// If the file system cannot do that, the store may fail later.
+	// If the file system cannot allocate, a store may fail later.
 	return failed && errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM ? -1 : 0;
 }
 
 // ---- forks, which wait while the descriptor of a slot is open
 
-// Functions of the C library: glibc has the first, which its pthread_atfork calls, and musl has the
-// second. Both symbols are weak, because a process whose C library lacks one of them would not
-// start.
+// These are functions of the C library. glibc has __register_atfork, which its pthread_atfork
+// calls, and musl has pthread_atfork. Both symbols are weak, because a process whose C library
+// lacks a strong symbol would not start.
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library)
 	__attribute__((weak));
 int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) __attribute__((weak));
@@ -291,12 +294,12 @@ static bool vg_watch_forks(void (*before)(void), void (*after)(void))
 	return pthread_atfork && pthread_atfork(before, after, after) == 0;
 }
 
-// vg_taking is the pid of the process that takes a slot or forks. A process that forked without
-// these functions has passed its pid on to its child.
+// vg_taking is the pid of the process while a thread takes a slot or forks. A child that was forked
+// without these functions may find the parent's pid, and ignores that pid.
 static _Atomic int vg_taking;
 
-// vg_fork_begins waits for a limited time: a signal handler may fork in the very thread that takes
-// a slot.
+// vg_fork_begins waits until no other thread takes a slot or forks. The wait is limited, because a
+// signal handler may fork in the same thread that takes a slot.
 static void vg_fork_begins(void)
 {
 	const struct timespec nap = {.tv_nsec = 20000};
@@ -317,17 +320,17 @@ static void vg_fork_ends(void)
 	atomic_store(&vg_taking, 0);
 }
 
-// vg_forks_wait makes forks wait until vg_fork_ends.
+// vg_forks_wait makes forks of other threads wait until vg_fork_ends.
 static void vg_forks_wait(void)
 {
-	static bool known; // true in the child of a fork, too
+	static bool known; // also true in the child of a fork
 
 	vg_fork_begins();
 	if (!known)
 		known = vg_watch_forks(vg_fork_begins, vg_fork_ends);
 }
 
-// vg_slot_open takes a slot through the page's descriptor.
+// vg_slot_open maps the usage page, and locks a free slot through the page's descriptor.
 static int vg_slot_open(struct vg_pages *pages, struct vg_error *error)
 {
 	int fd = vg_usage_open_mapped(pages, false, error);
@@ -366,7 +369,7 @@ int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
 }
 
 // vg_slot_reap empties a slot if its process is dead. vg_slot_reap returns false if the process is
-// not gone yet.
+// still exiting.
 static bool vg_slot_reap(struct vg_pages *pages, int fd, uint32_t slot)
 {
 	bool left;
@@ -387,7 +390,7 @@ bool vg_slots_reap(struct vg_pages *pages, uint32_t device)
 	bool gone = true;
 
 	if (fd < 0)
-		// Dead processes then stay charged, which refuses and never over-grants.
+		// Dead processes stay charged, which may refuse but never over-grants.
 		return true;
 	for (uint32_t i = 0; i < slots; i++)
 		if ((int)i != pages->slot && vg_slot_holds(pages, i, device))
@@ -415,8 +418,9 @@ void vg_slots_settle(struct vg_pages *pages, uint32_t device)
 		close(fd);
 }
 
-// vg_slot_is_free asks without taking the lock, so that a process which searches for a free slot at
-// this moment does not find it held. Without a file (fd -1) no slot is known to be free.
+// vg_slot_is_free reports whether no process holds a slot's lock. vg_slot_is_free does not take the
+// lock, so that a process that is searching for a free slot does not find the slot held. Without a
+// file (fd -1), vg_slot_is_free returns false.
 static bool vg_slot_is_free(int fd, uint32_t slot)
 {
 	struct flock lock = vg_slot_range(slot, F_WRLCK);

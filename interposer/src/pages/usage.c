@@ -52,8 +52,8 @@ uint64_t vg_usage_floor(struct vg_pages *pages, uint32_t device)
 
 	if (__builtin_expect(vg_observed_bytes(vg_load(observed)) == 0, 1))
 		return 0;
-	// Each value is the agent's newest observation of all processes. From there on, this process
-	// adds its own changes.
+	// The value is the agent's newest observation of all processes. After an observation, this
+	// process adds its own changes.
 	vg_mutex_lock(&pages->look);
 	word = vg_load(observed);
 	own = atomic_load(&pages->own[device]);
