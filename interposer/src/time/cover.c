@@ -12,8 +12,8 @@ static void vg_cover_remove(struct vg_cover *covers, uint32_t *count, uint32_t i
 	memmove(&covers[index], &covers[index + 1], (*count - index) * sizeof *covers);
 }
 
-// vg_cover_room makes room: it merges the two oldest stretches, so that the gap between them counts
-// as covered.
+// vg_cover_room makes room for a stretch. vg_cover_room merges the two oldest stretches, so that
+// the gap between these stretches counts as covered.
 static void vg_cover_room(struct vg_cover *covers, uint32_t *count)
 {
 	covers[1].from = covers[0].from;

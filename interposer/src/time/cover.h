@@ -14,7 +14,8 @@ struct vg_cover {
 	int64_t from, to;
 };
 
-// vg_cover_add adds a stretch to the union and returns how much of it was new, in ns.
+// vg_cover_add adds a stretch to the union, and returns the part of the stretch that was not in the
+// union, in ns.
 int64_t vg_cover_add(struct vg_cover *covers, uint32_t *count, struct vg_cover stretch);
 
 #endif

@@ -8,28 +8,32 @@
 
 enum {
 	vg_estimate_places = 8,          // slots that may hold a key
-	// Observations in a window. At least one of them has no other process's slice in it, if the
-	// work is shorter than a slice. The number is small, because clocks may change meanwhile.
+	// vg_window_observations is the number of observations in a window. At least one
+	// observation contains no slice of another process, if the work is shorter than a slice.
+	// The number is small, because the GPU's clock rate may change.
 	vg_window_observations = 8,
-	// Least length of a window beside work of our own streams, which is in most observations.
+	// vg_window_ns is the least length of a window while the process's other streams have work,
+	// which most observations contain.
 	vg_window_ns = 100000000,
 	vg_nearness = 8,              // observations within 1/8 of the floor count as equally good
-	// Errors that differ by more than this factor are not comparable.
+	// Errors that differ by more than the factor vg_fineness are not comparable.
 	vg_fineness = 4,
 	vg_smoothing = 8,             // observations in the mean
 	vg_look_ns = 100000000,
-	// Time between two checks; it doubles after each check without a finding.
+	// vg_look_again_ns is the time between two checks. The time doubles after each check
+	// without a finding.
 	vg_look_again_ns = 400000000,
 	vg_look_doublings = 3,        // limit of these doublings
-	// A wait of a program is long if it exceeds this many times the charge.
+	// A wait of a program is long if it exceeds vg_much_longer times the charge.
 	vg_much_longer = 4,
-	// Slack on top, because the program waits for a processor, too.
+	// vg_waited_slack_ns is added to that time, because the program may also wait for a
+	// processor.
 	vg_waited_slack_ns = 500000,
 	vg_sum_ns = 50000000,         // work after which a sum is halved
 	vg_varied = 16,               // work varies if it took over 1/16 more than it was charged
 };
 
-static const uint64_t vg_unsteady_ns = 10000000000; // how long it counts as varying after that
+static const uint64_t vg_unsteady_ns = 10000000000; // time for which a class then counts as varying
 
 static struct vg_class *vg_estimate_at(struct vg_estimates *estimates, uint64_t key, int place)
 {
@@ -72,7 +76,7 @@ void vg_estimate_forget(struct vg_estimates *estimates, uint64_t key)
 {
 	struct vg_class *class = vg_estimate_find(estimates, key);
 
-	// The key stays: a hole would hide the keys that are stored behind it.
+	// The key stays, because a hole would hide the keys behind the hole.
 	if (class)
 		*class = (struct vg_class){.key = key, .ns = class->ns};
 }
@@ -124,7 +128,7 @@ static void vg_sum_add(struct vg_sum *sum, int64_t charged, int64_t more)
 	sum->most = more > sum->most ? more : sum->most;
 }
 
-// vg_sum_varies reports whether work took more than it was charged. vg_sum_varies leaves out the
+// vg_sum_varies reports whether work took more time than its charge. vg_sum_varies ignores the
 // largest excess, which a busy processor may have caused.
 static bool vg_sum_varies(const struct vg_sum *sum)
 {
@@ -185,8 +189,8 @@ static bool vg_much_finer(uint64_t error, uint64_t than)
 }
 
 // vg_begins_anew reports whether an observation replaces the estimate. The first observation
-// replaces it, and so does a much finer observation that agrees with the estimate. A much coarser
-// observation replaces it if the work has become shorter.
+// replaces the estimate. A much finer observation that agrees with the estimate replaces the
+// estimate. A much coarser observation replaces the estimate if the work has become shorter.
 static bool vg_begins_anew(const struct vg_class *class, uint64_t ns, uint64_t error)
 {
 	if (!class->measured)
@@ -202,7 +206,7 @@ void vg_estimate_observe(struct vg_class *class, uint64_t ns, uint64_t error, ui
 
 	ns = ns ? ns : 1;
 	if (vg_begins_anew(class, ns, error)) {
-		class->averaged = class->measured; // a very first launch is slow
+		class->averaged = class->measured; // the first launch of a function is slow
 		class->measured = true;
 		class->ns = class->lowest = ns;
 		class->floor = 0;
@@ -226,7 +230,8 @@ void vg_estimate_observe(struct vg_class *class, uint64_t ns, uint64_t error, ui
 	}
 }
 
-// An incomplete earlier sample is discarded: its pieces may be of work that was shorter.
+// vg_estimate_begin_sample discards an incomplete earlier sample, because the work may have been
+// shorter at that time.
 void vg_estimate_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now)
 {
 	class->sampled = now;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers estimates of how long each kind of work holds the GPU by itself. A table maps
-// properties of a launch that are known before it runs (function and shape, graph, size of a copy)
-// to measurements of earlier launches.
+// This header covers estimates of the time for which each kind of work occupies the GPU when it
+// runs alone. A table maps properties of a launch that are known before it runs (function and
+// shape, graph, size of a copy) to measurements of earlier launches.
 //
-// A measurement is never less than the true time and often more: other tenants' slices, and time in
-// which the stream had to wait, lie between two events. The estimate is therefore the mean of the
-// observations near the minimum of the last ones.
+// A measurement is never less than the true time, and often more, because it includes other
+// tenants' slices and waits of the stream. The estimate is therefore the mean of the observations
+// near the minimum of recent observations.
 
 #ifndef VG_ESTIMATE_H
 #define VG_ESTIMATE_H
@@ -26,16 +26,16 @@ struct vg_sum {
 struct vg_class {
 	uint64_t key;      // 0: the entry is free
 	uint64_t ns;       // the estimate
-	uint64_t unsteady; // until then its length counts as varying, as vg_now
-	uint64_t look;     // until then it is observed for varying length, as vg_now
+	uint64_t unsteady; // vg_now until which the class's length counts as varying
+	uint64_t look;     // vg_now until which the class is checked for varying length
 	uint64_t opened;   // start of the current window; before any measurement, the last launch
 	uint64_t sampled;  // last measurement on an idle stream, as vg_now
 	uint32_t samples;  // samples begun
 	uint32_t to_see;   // pieces that the current sample still needs
-	uint32_t taken;    // pieces that it has observed
-	uint64_t least;    // the shortest of them, in ns
+	uint32_t taken;    // pieces that the current sample has observed
+	uint64_t least;    // the shortest of the observed pieces, in ns
 	bool measured;
-	bool company;      // it was observed beside work of the process's other streams
+	bool company;      // last observed beside work of the process's other streams
 	// Launches do not read the fields below.
 	uint32_t looks;    // consecutive checks without a finding
 	uint64_t looked;   // start of the last check, as vg_now
@@ -44,13 +44,13 @@ struct vg_class {
 	uint64_t lowest;   // minimum of the current window; 0: none yet
 	uint32_t seen;     // observations in the current window
 	uint32_t averaged; // observations in the mean, up to a few
-	struct vg_sum waited; // from the time that programs waited for it
+	struct vg_sum waited; // from the time that programs waited for the work
 	struct vg_sum unsure; // from events, with others' slices between them
 	struct vg_sum sure;   // from events, without others' slices
 };
 
 // vg_estimate_is_known reports whether a launch of a class can be charged the measured time of
-// earlier ones: the class has been measured, and its length does not vary.
+// earlier launches, because the class has been measured and its length does not vary.
 static inline bool vg_estimate_is_known(const struct vg_class *class, uint64_t now)
 {
 	return class->measured && class->unsteady <= now;
@@ -60,34 +60,36 @@ struct vg_estimates {
 	struct vg_class classes[vg_classes];
 };
 
-// vg_estimate_of returns the class with this key. vg_estimate_of makes a new class with the
-// estimate `prior` (ns), and may drop an old class to make room.
+// vg_estimate_of returns the class with this key. If the table has no such class, vg_estimate_of
+// creates a class with the estimate `prior` (ns), and may drop an old class to make room.
 struct vg_class *vg_estimate_of(struct vg_estimates *estimates, uint64_t key, uint64_t prior);
 
-// vg_estimate_observe adds an observation of one launch of the class, with the possible error of
-// the observation, both in ns.
+// vg_estimate_observe adds an observation of one launch of the class. `ns` is the observed time and
+// `error` is the possible error, both in ns.
 void vg_estimate_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
-// vg_estimate_begin_sample begins a sample of this many pieces. vg_estimate_observe_sample adds one
-// piece of a sample. With the last piece, vg_estimate_observe_sample observes the least time for
-// each, because only the work before them (lead.h) makes the pieces differ.
+// vg_estimate_begin_sample begins a sample of `pieces` pieces. vg_estimate_observe_sample adds one
+// piece of a sample. After the last piece, vg_estimate_observe_sample observes the least time once
+// for each piece, because the pieces differ only by their leads (lead.h).
 void vg_estimate_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now);
 void vg_estimate_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
-// vg_estimate_observe_roughly adds an observation from which others' slices were deducted, so that
-// it may err to either side.
+// vg_estimate_observe_roughly adds an observation from which others' slices were deducted. The
+// observation may be too high or too low.
 void vg_estimate_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
-// vg_estimate_compare records that measured work of the class took `more` ns beyond its charge (0:
-// it did not). `sure` is whether others' slices were deducted. One sure excess, or several unsure
-// excesses, start a check of the class, unless the last check was recent. During a check each piece
-// is measured, and others' slices are deducted.
+// vg_estimate_compare records that measured work of the class took `more` ns beyond its charge, or
+// no longer than its charge if `more` is 0. `sure` is true if the time contains no slices of
+// others. One sure excess, or several unsure excesses, start a check of the class, unless the last
+// check was recent. During a check, the meter measures each piece and deducts others' slices.
 void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now);
 
-// vg_estimate_waited does the same for unmeasured work, with the time that a program waited for it.
+// vg_estimate_waited records the time that a program waited for unmeasured work of the class.
+// Several long waits start a check of the class.
 void vg_estimate_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now);
 
-// vg_estimate_is_doubtful reports whether a check of the class is under way, or its length varies.
+// vg_estimate_is_doubtful reports whether a check of the class is in progress, or the class's
+// length varies.
 bool vg_estimate_is_doubtful(const struct vg_class *class, uint64_t now);
 
 // vg_estimate_forget discards the measurements of a key that may come to mean other work.

@@ -11,12 +11,12 @@
 #include "others.h"
 
 enum {
-	vg_tolerance = 16,             // up to 1/16 more than the charge is accepted as true
+	vg_tolerance = 16,             // an excess of up to 1/16 of the charge counts as true
 	vg_tolerance_of_one = 4,
 	vg_idle_part = 8,              // a segment with company may be idle for 1/8 of its time
 	vg_event_error_ns = 500,       // error of the time between two events
-	// This many event records cost more than a launch; on an H200, 2.4 records cost as much as a
-	// launch.
+	// vg_launch_records event records cost more than a launch. On an H200, 2.4 records cost as
+	// much as a launch.
 	vg_launch_records = 4,
 	vg_union_window_ns = 4000000,
 	vg_overlap_least = 20,
@@ -49,7 +49,7 @@ static void vg_base_turn(struct vg_meter *meter)
 	meter->renewing = false;
 }
 
-// vg_fresh_part returns how much of a segment's time no other stream has accounted for, in ns.
+// vg_fresh_part returns the part of a segment's time that no other stream has accounted for, in ns.
 static int64_t vg_fresh_part(struct vg_meter *meter, const struct vg_stream *stream,
 			     const struct vg_segment *segment, int64_t interval)
 {
@@ -66,13 +66,13 @@ static int64_t vg_fresh_part(struct vg_meter *meter, const struct vg_stream *str
 struct vg_took {
 	int64_t ns;
 	int64_t fresh; // part of `ns` that no other stream has accounted for
-	bool sure;   // others' slices are not in it: probes excluded them, or there are no others
-	bool rough;  // others' slices were deducted from it
-	bool unpaid; // some may remain in it: others were charged less than probes measured
+	bool sure;   // the time contains no slices of others, as probes or their absence show
+	bool rough;  // others' slices were deducted from the time
+	bool unpaid; // some slices may remain: others were charged less than probes measured
 };
 
-// vg_deduct returns how much of `claim` ns to deduct as others' time. The uncharged rest is
-// deducted when the others are charged for it, if that is soon.
+// vg_deduct returns the part of `claim` ns that is deducted as others' time, because the others
+// were charged for that part. vg_claims_settle deducts the rest if the others are charged soon.
 static int64_t vg_deduct(struct vg_meter *meter, int64_t claim, uint64_t now)
 {
 	uint64_t charged = vg_others_charged(meter->pages, meter->device, now);
@@ -88,7 +88,7 @@ static int64_t vg_deduct(struct vg_meter *meter, int64_t claim, uint64_t now)
 	return part;
 }
 
-// vg_claims_settle deducts earlier claims, as far as others have been charged since.
+// vg_claims_settle deducts the part of earlier claims for which others have been charged since.
 static void vg_claims_settle(struct vg_meter *meter, uint64_t now)
 {
 	int64_t claim = meter->claimed;
@@ -105,9 +105,9 @@ static void vg_claims_settle(struct vg_meter *meter, uint64_t now)
 	meter->claimed_at = since;
 }
 
-// vg_probes_pass reports whether probes are known not to queue behind this work. The check is
-// repeated for each segment, because the streams that share a hardware queue change when streams
-// are created or destroyed.
+// vg_probes_pass reports whether a probe has shown that probes do not queue behind this work. Each
+// segment is checked, because the streams that share a hardware queue change when streams are
+// created or destroyed.
 static bool vg_probes_pass(const struct vg_meter *meter, const struct vg_segment *segment)
 {
 	bool passed = vg_probe_passes(&meter->probe, segment->end, segment->closed_at);
@@ -117,7 +117,7 @@ static bool vg_probes_pass(const struct vg_meter *meter, const struct vg_segment
 	return passed;
 }
 
-// vg_share_of returns the part of a claim on an interval that falls into its fresh part.
+// vg_share_of returns the share of a claim on an interval for the interval's fresh part.
 static int64_t vg_share_of(int64_t claim, int64_t fresh, int64_t interval)
 {
 	int64_t part = interval > 0 ? (int64_t)((double)claim * (double)fresh / (double)interval) : 0;
@@ -125,9 +125,9 @@ static int64_t vg_share_of(int64_t claim, int64_t fresh, int64_t interval)
 	return part < claim ? part : claim;
 }
 
-// vg_own_part deducts others' slices from an interval, as far as probes measured them and others
-// were charged. If probes cover only a part of the interval, only the charge for work of unknown
-// length is reduced by the measured time.
+// vg_own_part deducts others' slices from an interval, as far as probes measured the slices and
+// others were charged. If probes cover only a part of the interval, vg_own_part deducts the
+// measured time only from work of unknown length.
 static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segment *segment,
 				  int64_t interval, int64_t fresh, uint64_t now)
 {
@@ -146,7 +146,7 @@ static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segmen
 	took.sure = claim >= 0;
 	if (!took.sure)
 		claim = segment->fresh ? vg_probe_seen(&meter->probe, segment->end, interval) : 0;
-	// Deduct others' slices once if several streams run beside them.
+	// If several streams run at the same time, others' slices are deducted only once.
 	part = vg_share_of(claim, fresh, interval);
 	took.fresh -= vg_deduct(meter, part, now);
 	took.unpaid = took.fresh > fresh - part;
@@ -155,9 +155,10 @@ static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segmen
 	return took;
 }
 
-// vg_settle_unsure charges a segment if the part of others' time in it is unknown. For short
-// work, a large excess counts as others' time. Long work is charged the excess, because it may have
-// become longer: others' charges could be deducted from it, but may belong to another time.
+// vg_settle_unsure charges a segment that contains an unknown part of others' time. For short work,
+// a large excess counts as others' time. Long work is charged the whole excess, because the work
+// may have become longer. Others' charges are not deducted, because the charges may belong to
+// another time.
 static void vg_settle_unsure(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
 			     int64_t took)
 {
@@ -167,8 +168,8 @@ static void vg_settle_unsure(struct vg_meter *meter, const struct vg_segment *se
 		meter->owed += more;
 }
 
-// vg_error returns how much less than measured one piece of a segment's work may have taken, in ns.
-// On an idle stream, a part of the launch lies between the begin event and the work.
+// vg_error returns the time by which the measured time of one piece of a segment may be too high,
+// in ns. On an idle stream, a part of the launch is between the begin event and the work.
 static uint64_t vg_error(const struct vg_meter *meter, const struct vg_segment *segment)
 {
 	int64_t launch = segment->begun ? vg_launch_records * meter->recording : 0;
@@ -176,8 +177,8 @@ static uint64_t vg_error(const struct vg_meter *meter, const struct vg_segment *
 	return (uint64_t)(vg_event_error_ns + launch) / segment->count;
 }
 
-// vg_more returns how much more than its charge a segment took, in ns. The interval between probes
-// limits the precision of deducted slices.
+// vg_more returns the time that a segment took beyond its charge, in ns. The interval between
+// probes limits the precision of deducted slices.
 static int64_t vg_more(struct vg_took took, int64_t charged)
 {
 	return took.ns - charged - (took.rough ? vg_probe_ns : 0);
@@ -188,7 +189,7 @@ static struct vg_class *vg_segment_class(struct vg_meter *meter, const struct vg
 	return vg_estimate_of(&meter->estimates, segment->key, 0);
 }
 
-// vg_observe adds the time of one piece of work to its class.
+// vg_observe adds the mean time of a segment's pieces to their class.
 static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 		       struct vg_took took, uint64_t now)
 {
@@ -199,7 +200,7 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 	if (ns == 0 || (took.unpaid && class->measured))
 		return; // the events did not measure the work
 	class->company = segment->many;
-	// Where the length varies, the minimum is no measure of the other pieces. For short work of
+	// If the length varies, the minimum is no measure of the other pieces. For short work of
 	// constant length, pieces without others' slices are better than pieces with deductions.
 	if (class->unsteady > now) {
 		vg_estimate_observe_roughly(class, ns, error, now);
@@ -213,10 +214,10 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 		vg_estimate_observe_roughly(class, ns, error, now);
 }
 
-// vg_compare_alone records in a segment's class how much more than its charge the segment took.
-// vg_compare_alone compares with the current estimate if it is higher than the charge. An excess
-// within the possible error of both does not count. A single piece has more tolerance, because it
-// includes the events' own time.
+// vg_compare_alone records in a segment's class the time that the segment took beyond its charge.
+// If the current estimate is higher than the charge, vg_compare_alone compares with the estimate.
+// An excess within the possible errors of the measurement and of the estimate does not count. A
+// single piece has more tolerance, because its time includes the events' own time.
 static void vg_compare_alone(struct vg_meter *meter, const struct vg_segment *segment,
 			     int64_t charged, struct vg_took took, uint64_t now)
 {
@@ -231,9 +232,9 @@ static void vg_compare_alone(struct vg_meter *meter, const struct vg_segment *se
 		vg_estimate_compare(class, charged, more > expected / part + error ? more : 0, took.sure, now);
 }
 
-// vg_compare_together does the same for segments with company, against their charge without the
-// discount for overlap. Each segment may contain the time of several, so vg_compare_together
-// compares many at once.
+// vg_compare_together compares the time of several segments of several streams with their charge
+// without the discount for overlap. vg_compare_together compares many segments at once, because the
+// time of each segment may contain the time of other segments.
 static void vg_compare_together(struct vg_meter *meter, const struct vg_segment *segment, uint64_t now)
 {
 	const struct vg_union *all = &meter->all;
@@ -245,7 +246,7 @@ static void vg_compare_together(struct vg_meter *meter, const struct vg_segment 
 		vg_estimate_compare(class, alone, more > alone / vg_tolerance ? more : 0, !all->unsure, now);
 }
 
-// vg_overlap_learn learns from several segments how much of their time they share.
+// vg_overlap_learn updates the overlap of streams from the time and the charge of several segments.
 static void vg_overlap_learn(struct vg_meter *meter)
 {
 	uint64_t overlap = meter->overlap ? meter->overlap : 1000;
@@ -255,7 +256,7 @@ static void vg_overlap_learn(struct vg_meter *meter)
 	meter->overlap = overlap < vg_overlap_least ? vg_overlap_least : overlap;
 }
 
-// vg_union_add adds a segment to the union of several.
+// vg_union_add adds a segment to the union of segments of several streams.
 static void vg_union_add(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
 			 struct vg_took took, uint64_t now)
 {
@@ -281,9 +282,9 @@ static void vg_unknown_add(struct vg_meter *meter, const struct vg_segment *segm
 	meter->unknown += ns;
 }
 
-// vg_settle_together charges a segment that had company for the GPU time beyond that of other
-// streams. Work right before the segment's measured part ran beside other streams, too: an estimate
-// for that work would charge the time twice.
+// vg_settle_together charges a segment of several streams for the GPU time that no other stream has
+// accounted for. Work right before the segment's measured part also ran beside other streams. An
+// estimate for that work would charge the time twice.
 static void vg_settle_together(struct vg_meter *meter, const struct vg_segment *segment,
 			       struct vg_took took, uint64_t now)
 {
@@ -326,8 +327,9 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 		return;
 	}
 	stream->failures = 0;
-	// With company, a little idle time may be measured as work. This error is smaller than that of
-	// a charge by estimate, which would be added to the other streams' charges.
+	// With several streams, a little idle time may be measured as work. This error is smaller
+	// than the error of a charge by estimate, which would be added to the other streams'
+	// charges.
 	if (segment->idle > (segment->many ? interval / vg_idle_part : 0))
 		return;
 	fresh = segment->many ? vg_fresh_part(meter, stream, segment, segment->lead + interval) : interval;
@@ -343,7 +345,7 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 		vg_settle_alone(meter, segment, took);
 }
 
-// vg_segment_done reports whether a segment is done. If the driver cannot answer, the segment
+// vg_segment_done reports whether a segment is done. If the driver returns an error, the segment
 // counts as done and is not measured.
 static bool vg_segment_done(struct vg_stream *stream, struct vg_segment *segment)
 {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Events correct estimates and charges.
+// This header covers the results of events, which correct estimates and charges.
 //
-// The time between two events is at least the time for which the work between them held the GPU. A
-// charge above that time is therefore refunded. A measurement above the charge may contain others'
-// slices. Long work is charged the excess, less the others' time that probes measured and others
-// were charged (others.h). Short work is charged a small excess, or all of it if its length was
-// unknown. Otherwise the excess only corrects the estimate (estimate.h).
+// The time between two events is at least the time for which the work between the events occupied
+// the GPU. A charge above that time is therefore refunded. A measurement above the charge may
+// contain others' slices. Long work is charged the excess, less the others' time that probes
+// measured and others were charged (others.h). Short work is charged a small excess. Short work of
+// unknown length is charged the whole excess. A large excess of known short work only corrects the
+// estimate (estimate.h).
 
 #ifndef VG_EVENTS_H
 #define VG_EVENTS_H

@@ -9,7 +9,7 @@
 #include "memory/state.h"
 #include "meter.h"
 
-enum { vg_fastpath_wait_ns = 2000000 }; // wait for the meter; the throttle waits longer
+enum { vg_fastpath_wait_ns = 2000000 }; // longest wait for the meter; the throttle waits longer
 
 // vg_fastpath_is_here reports whether the work goes to the stream of the last launch. A created
 // stream belongs to one context. The handle of a default stream means another stream in each
@@ -27,9 +27,9 @@ static bool vg_fastpath_is_here(const struct vg_fastpath *fastpath, const struct
 }
 
 // vg_fastpath_is_in_time reports whether the fast path is still valid and the stream has not become
-// idle. Reading the clock is most of the fast path's cost. The reading is skipped for so little
-// work that it lies within the error of `idle_at`. The throttle's next check determines how long
-// the stream was idle.
+// idle. The reading of the clock is most of the fast path's cost. vg_fastpath_is_in_time reads the
+// clock only after more work than the error of `idle_at`. The throttle's next check determines the
+// idle time of the stream.
 static bool vg_fastpath_is_in_time(struct vg_meter *meter)
 {
 	struct vg_fastpath *fastpath = &meter->fastpath;

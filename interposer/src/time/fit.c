@@ -6,10 +6,11 @@
 
 enum {
 	vg_fit_least_ns = 1000000000,  // least time between the two windows that show a drift
-	// More between two windows: the later window is incomplete.
+	// vg_fit_gap_ns is the longest time between two complete windows.
 	vg_fit_gap_ns = 100000000,
-	vg_drift_most_ppb = 1000000,   // more is an error of measurement
-	// Most between the end of work and of a probe that queued behind it.
+	vg_drift_most_ppb = 1000000,   // a larger drift is an error of measurement
+	// vg_alias_ns is the longest time between the end of work and the end of a probe that
+	// queued behind the work.
 	vg_alias_ns = 30000,
 	vg_alias_least = 2,            // a single probe may have been sent just before the end
 };
@@ -30,7 +31,8 @@ bool vg_fit_aliases(const struct vg_probe *probe, int64_t end, uint64_t recorded
 }
 
 // vg_fit_clock compares the least delay of a complete window with that of the first window since
-// the base event. vg_fit_clock returns the drift in parts per billion; 0: unknown.
+// the base event. vg_fit_clock returns the drift in parts per billion, or 0 if the drift is
+// unknown.
 static int32_t vg_fit_clock(struct vg_fit *fit, const struct vg_probe *probe)
 {
 	int64_t over = probe->seen.window - fit->window;
@@ -65,9 +67,9 @@ static uint32_t vg_median(int64_t *values, uint32_t count)
 	return (uint32_t)vg_min((uint64_t)values[count / 2], UINT32_MAX);
 }
 
-// vg_fit_turns collects the times between two stretches of others' time. vg_fit_turns returns their
-// median in ns; 0: not enough yet. Probes cannot see turns that are shorter than their interval:
-// those belong to one stretch.
+// vg_fit_turns collects the times between two stretches of others' time. vg_fit_turns returns the
+// median in ns, or 0 without enough times. Probes do not show turns that are shorter than the
+// interval of the probes. vg_fit_turns skips these turns.
 static uint32_t vg_fit_turns(struct vg_fit *fit, const struct vg_probe *probe)
 {
 	uint32_t turn = 0;

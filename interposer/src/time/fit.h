@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers properties of the card that probes show: how fast its clock runs, and how long
-// its slices are.
+// This header covers properties of the card that probes show: the rate of the card's clock, and the
+// length of the card's slices.
 
 #ifndef VG_FIT_H
 #define VG_FIT_H
@@ -13,9 +13,9 @@
 
 enum { vg_turns = 15 };
 
-// vg_fit is the state of these measurements. All times are in ns.
+// vg_fit is the state of the measurements of a card's properties. All times are in ns.
 struct vg_fit {
-	uint64_t base;     // the probes' base_sent, for which the rest is valid; 0: none
+	uint64_t base;     // the probes' base_sent, for which the other fields are valid; 0: none
 	bool begun;
 	int64_t window;    // the probes' window that was processed last
 	int64_t at, delay; // start and least delay of the first window of the fit
@@ -25,14 +25,14 @@ struct vg_fit {
 	uint32_t turn_count;
 };
 
-// vg_fit_follow processes the probes and reports whether they changed the results. vg_fit_follow
-// sets `ppb` to how much faster the GPU's clock is than the host's, in parts per billion.
-// vg_fit_follow sets `turn` to the length of this process's turn, in ns. A value is 0 if it is
+// vg_fit_follow processes the probes and reports whether a result is known. vg_fit_follow sets
+// `ppb` to the rate by which the GPU's clock is faster than the host's, in parts per billion.
+// vg_fit_follow sets `turn` to the length of this process's turn, in ns. A value of 0 means
 // unknown.
 bool vg_fit_follow(struct vg_fit *fit, const struct vg_probe *probe, int32_t *ppb, uint32_t *turn);
 
-// vg_fit_aliases reports whether probes sent after `recorded` (as vg_now) came back together with
-// work that ended at `end`, in ns since the base event.
+// vg_fit_aliases reports whether probes that were sent after `recorded`, a vg_now time, came back
+// together with the work. `end` is the end of the work, in ns since the base event.
 bool vg_fit_aliases(const struct vg_probe *probe, int64_t end, uint64_t recorded);
 
 #endif

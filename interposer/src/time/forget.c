@@ -8,11 +8,12 @@
 #include "events.h"
 #include "segment.h"
 
-// How long the end of a stream or context waits for a thread that is calling the driver.
+// vg_end_wait_ns is the longest wait of the end of a stream or context for a thread that is calling
+// the driver.
 static const uint64_t vg_end_wait_ns = 20000000;
 
-// vg_forget_later leaves an object to be dropped later. If the list is full, all objects are
-// dropped later.
+// vg_forget_later records an object that the meter's next holder drops. If the list is full, the
+// next holder drops all objects.
 static void vg_forget_later(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
 {
 	uint32_t count;
@@ -28,9 +29,9 @@ static void vg_forget_later(struct vg_meter *meter, enum vg_forgotten_kind kind,
 	vg_mutex_unlock(&meter->forgotten_mutex);
 }
 
-// vg_forget_lock locks the meter for an object that is about to end. The meter's holder may be
-// about to query the driver about this object. A holder that is stuck in the driver is waited for
-// once.
+// vg_forget_lock locks the meter for an object that is about to end, because the meter's holder may
+// be about to query the driver about this object. vg_forget_lock waits only once for a holder that
+// is stuck in the driver.
 static bool vg_forget_lock(struct vg_meter *meter)
 {
 	uint32_t passes = atomic_load_explicit(&meter->passes, memory_order_relaxed);
@@ -45,7 +46,7 @@ static bool vg_forget_lock(struct vg_meter *meter)
 	return false;
 }
 
-// vg_forget_is_of reports whether a stream ends with the object.
+// vg_forget_is_of reports whether a stream is the object or ends with it.
 static bool vg_forget_is_of(const struct vg_stream *stream, struct vg_forgotten what)
 {
 	if (what.kind == vg_forget_stream)
@@ -53,8 +54,8 @@ static bool vg_forget_is_of(const struct vg_stream *stream, struct vg_forgotten 
 	return what.kind == vg_forget_context && stream->context == what.key;
 }
 
-// vg_forget_close records the event of work of unknown length while its stream lives, so that the
-// work is still measured.
+// vg_forget_close records the end event of work of unknown length before its stream ends, so that
+// the work is still measured.
 static void vg_forget_close(struct vg_meter *meter, struct vg_forgotten what)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
@@ -77,7 +78,7 @@ void vg_forget(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key
 		vg_forget_later(meter, kind, key);
 		return;
 	}
-	// The events can be read only while the context lives.
+	// The events can be read only before the context ends.
 	if (kind == vg_forget_context && meter->unmeasured.count)
 		vg_events_read(meter, vg_now());
 	what = (struct vg_forgotten){kind, key, vg_now()};

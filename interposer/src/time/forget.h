@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The meter drops streams, contexts and kinds of work that end.
+// This header covers the removal of streams, contexts and kinds of work that end from the meter.
 
 #ifndef VG_FORGET_H
 #define VG_FORGET_H
@@ -8,8 +8,8 @@
 #include "meter.h"
 
 // vg_forget drops the records of a stream before its destruction, of a context before and after its
-// destruction, or of a key that may come to mean other work. If another thread holds the meter, and
-// may be blocked in the driver, the meter's next holder drops the records.
+// destruction, or of a key that other work may reuse. If another thread holds the meter, and may be
+// blocked in the driver, the meter's next holder drops the records.
 void vg_forget(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key);
 
 #endif

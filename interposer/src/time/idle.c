@@ -9,8 +9,8 @@
 #include "wall.h"
 
 enum {
-	vg_worth_a_look_ns = 200000, // least work for which the driver is queried whether it is done
-	vg_idle_ns = 1000000,        // …and least time without work
+	vg_worth_a_look_ns = 200000, // least work for which the driver is queried
+	vg_idle_ns = 1000000,        // least idle time after which less work is also queried
 };
 
 void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread)
@@ -22,7 +22,7 @@ void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t no
 	    now <= stream->idle_at + vg_idle_slack_ns)
 		return;
 	if (segment->charged < vg_worth_a_look_ns && now - stream->idle_at < vg_idle_ns)
-		return; // asking costs time, too
+		return; // the query also costs time
 	left = vg_stream_ask(stream->handle, per_thread);
 	if (vg_stream_ended(left)) {
 		vg_meter_settle(meter, segment);
@@ -37,7 +37,7 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 {
 	struct vg_segment *segment = vg_stream_segment(stream);
 
-	// The wait did not cover work that other threads have launched since.
+	// The program did not wait for work that other threads have launched since.
 	if (atomic_load(&stream->on_way->count) > 0)
 		return;
 	if (stream->wall) {
@@ -54,8 +54,8 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 		return;
 	}
 	if (segment->covered) {
-		segment->dirty = true; // its end event would come too late
-		meter->pieces -= segment->pieces; // they no longer wait in a queue
+		segment->dirty = true; // the end event would come too late
+		meter->pieces -= segment->pieces; // the pieces no longer wait in a queue
 		segment->pieces = 0;
 		return;
 	}
@@ -66,8 +66,8 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 	stream->open = false;
 }
 
-// vg_stream_is_one_of reports whether a stream has this handle. Each context has a default stream
-// with the same handle.
+// vg_stream_is_one_of reports whether a record is of the stream with this handle. Default streams
+// of all contexts have the same handle, so that the context must match, too.
 static bool vg_stream_is_one_of(const struct vg_stream *stream, CUstream handle, uint64_t context,
 				uint64_t thread)
 {
@@ -100,7 +100,7 @@ void vg_idle_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thr
 		const struct vg_segment *segment = vg_stream_segment(stream);
 		bool per_thread = stream->thread != 0;
 
-		// Do not query streams that have an event or will have one.
+		// Streams that have an event, or will have an event, are not queried.
 		if (!stream->open || segment->covered || segment->fresh || stream->context != context ||
 		    (per_thread && stream->thread != thread) || now <= stream->idle_at + vg_idle_slack_ns)
 			continue;

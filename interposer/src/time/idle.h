@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers idle streams: their work counts as done without an event.
+// This header covers idle streams, whose work counts as done without an event.
 
 #ifndef VG_IDLE_H
 #define VG_IDLE_H
 
 #include "meter.h"
 
-// vg_idle_drain queries the driver whether a stream that should be idle is idle. The unmeasured
+// vg_idle_drain asks the driver whether a stream is idle whose work should be done. The unmeasured
 // work of an idle stream counts as done without an event.
 void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread);
 
 // vg_idle_waited records that a program has waited for a stream, in a thread with this context.
-// vg_idle_context_waited records that it has waited for a context. Nothing runs there any more.
+// vg_idle_context_waited records that a program has waited for a context. The awaited stream or
+// context has no more work.
 void vg_idle_waited(struct vg_meter *meter, CUstream handle, uint64_t context, uint64_t thread,
 		    uint64_t now);
 void vg_idle_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now);
@@ -22,7 +23,7 @@ void vg_idle_context_waited(struct vg_meter *meter, uint64_t context, uint64_t n
 // idle.
 void vg_idle_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now);
 
-// vg_idle_context_done reports whether no work is under way in this thread's context.
+// vg_idle_context_done reports whether the streams of this thread's context have no more work.
 bool vg_idle_context_done(const struct vg_meter *meter, uint64_t context, uint64_t thread);
 
 #endif

@@ -5,14 +5,14 @@
 #include "driver/capture.h"
 #include "driver/handle.h"
 
-// The longest lead takes 4 us on a bus of 64 GB/s and 16 us on a bus of 16 GB/s. On an H200 a
-// launch was measured to take 3 us, and recording the event before it 1.3 us.
+// The longest lead takes 4 us on a bus of 64 GB/s and 16 us on a bus of 16 GB/s. On an H200, a
+// launch takes 3 us, and the recording of the event before the launch takes 1.3 us.
 enum {
-	vg_lead_bytes = 256 << 10, // of the longest lead
+	vg_lead_bytes = 256 << 10, // size of the longest lead
 	vg_lead_lengths = 3,
 };
 
-// vg_lead_make allocates the memory in the thread's context.
+// vg_lead_make allocates a lead's memory in the thread's context.
 static void vg_lead_make(struct vg_lead *lead, uint64_t context)
 {
 	int mode = vg_capture_relax();
@@ -38,7 +38,7 @@ void vg_lead_send(struct vg_lead *lead, uint32_t length, CUstream stream, uint64
 		vg_lead_make(lead, context);
 	if (!lead->at || !vg_capture_touch_begin(stream, per_thread))
 		return;
-	// If the driver refuses, there is no lead, and the measured time is longer.
+	// If the driver refuses, the sample has no lead, and the measured time is longer.
 	if (per_thread)
 		VG_CALL(cuMemsetD8Async_ptsz, lead->at, 0, bytes, stream);
 	else

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A lead is a little work of our own before the event with which a sample begins.
+// This header covers leads. A lead is a little work of the interposer before the event with which a
+// sample begins.
 //
-// On an idle stream the GPU reaches that event at once, but the program's work only after the
-// launch. The launch lies between the event and the work, and is measured as if it were work: 8 %
-// of a kernel of 20 us. Behind a lead, the GPU reaches the event when the launch is over. Nothing
-// is subtracted. If the lead is too short, or the launch waits for the kernel, the measured time is
-// longer than the work, and never shorter.
+// On an idle stream, the GPU reaches that event at once, but reaches the program's work only after
+// the launch. The launch is between the event and the work, and is measured as if it were work: 8 %
+// of a kernel of 20 us. With a lead before the event, the GPU reaches the event when the launch is
+// over. No time is subtracted. If the lead is too short, or the launch waits for the kernel, the
+// measured time is longer than the work, and never shorter.
 
 #ifndef VG_LEAD_H
 #define VG_LEAD_H
@@ -15,16 +16,17 @@
 
 #include "driver/driver.h"
 
-// vg_lead is memory of the host, which the GPU reaches over the bus: filling a little of it takes
-// as long as a launch. vg_lead belongs to one context and ends with that context.
+// vg_lead is host memory, which the GPU reaches over the bus. A memset of a small part of that
+// memory takes as long as a launch. vg_lead belongs to one context and ends with that context.
 struct vg_lead {
-	uint64_t context; // 0: none was requested
-	CUdeviceptr at;   // 0: there is no memory
+	uint64_t context; // 0: no memory was requested
+	CUdeviceptr at;   // 0: the allocation has failed
 };
 
-// vg_lead_send sends a lead down a stream of a context. vg_lead_send sends none if the stream must
-// be left alone, or if the thread's or the lead's context is another. The pieces of a sample have
-// leads of different lengths: 0 is none, 1 the shortest, each further one twice as long.
+// vg_lead_send launches a lead on a stream of a context. vg_lead_send launches nothing if the
+// interposer must not touch the stream, or if the context is not that of the thread and of the
+// lead. The pieces of a sample have leads of different lengths: 0 is no lead, 1 is the shortest
+// lead, and each further length is twice as long.
 void vg_lead_send(struct vg_lead *lead, uint32_t length, CUstream stream, uint64_t context,
 		  bool per_thread);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file implements the meter of a GPU and its table of streams: how it finds, replaces and
-// drops them. segment.c places the events.
+// This file implements the meter of a GPU and the table of its streams. segment.c places the
+// events.
 
 #include "base/mutex.h"
 #include "base/now.h"
@@ -62,8 +62,9 @@ void vg_meter_drop_events(struct vg_stream *stream)
 	}
 }
 
-// vg_stream_spare makes room for a stream, or returns NULL. vg_stream_spare drops the stream that
-// has been idle for longest, which may belong to a thread that has ended.
+// vg_stream_spare makes room for a stream. vg_stream_spare drops the stream that has been idle for
+// longest, which may belong to a thread that has ended. vg_stream_spare returns NULL if no stream
+// is idle.
 static struct vg_stream *vg_stream_spare(struct vg_meter *meter)
 {
 	uint64_t now = vg_now();
@@ -122,7 +123,8 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 	return free_one;
 }
 
-// vg_stream_remove removes a stream and moves the last one into its place, to keep the table dense.
+// vg_stream_remove removes a stream and moves the last stream into its place, to keep the table
+// dense.
 static void vg_stream_remove(struct vg_meter *meter, size_t index, uint64_t now)
 {
 	size_t last = index;
@@ -135,8 +137,9 @@ static void vg_stream_remove(struct vg_meter *meter, size_t index, uint64_t now)
 	meter->last = NULL;
 }
 
-// vg_stream_go ends a stream that is about to be destroyed, or was. vg_stream_go reports whether
-// work of unknown length is under way on it, whose event still comes.
+// vg_stream_go ends the record of a stream whose destruction is about to begin, or has ended.
+// vg_stream_go reports whether the stream has work of unknown length whose event is still to be
+// read.
 static bool vg_stream_go(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
 {
 	struct vg_segment *open = vg_stream_segment(stream);
@@ -163,7 +166,7 @@ static void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle, bool l
 			continue;
 		if (vg_stream_go(meter, stream, now))
 			return;
-		if (!late) // if late, the events may have ended with their context
+		if (!late) // if `late`, the events may have ended with their context
 			vg_meter_drop_events(stream);
 		vg_stream_remove(meter, i, now);
 		return;
@@ -188,7 +191,8 @@ void vg_meter_drop_gone(struct vg_meter *meter)
 	meter->gone = any;
 }
 
-// vg_meter_drop_everything leaves the events alone: some of their contexts may have ended.
+// vg_meter_drop_everything drops all records, but does not destroy events, because some of the
+// events' contexts may have ended.
 static void vg_meter_drop_everything(struct vg_meter *meter, uint64_t now)
 {
 	while (meter->streams[0].used)
@@ -212,8 +216,8 @@ static void vg_meter_drop_of(struct vg_meter *meter, uint64_t context)
 	vg_lead_drop(&meter->lead, context);
 }
 
-// vg_meter_leave drops a context whose destruction is about to be tried. Streams that are still to
-// be measured are held until the result is known.
+// vg_meter_leave drops a context whose destruction is about to be tried. vg_meter_leave holds
+// streams with work that is still to be measured, until the result of the destruction is known.
 static void vg_meter_leave(struct vg_meter *meter, uint64_t context, uint64_t now)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used;) {
@@ -236,7 +240,8 @@ static void vg_meter_kept(struct vg_meter *meter, uint64_t context)
 			meter->streams[i].held = false;
 }
 
-// vg_meter_left drops a destroyed context, with the work that other threads launched meanwhile.
+// vg_meter_left drops a destroyed context, with the work that other threads launched during the
+// destruction.
 static void vg_meter_left(struct vg_meter *meter, uint64_t context, uint64_t now)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used;) {
@@ -298,7 +303,7 @@ void vg_meter_note_thread(struct vg_meter *meter)
 	if (!second)
 		return;
 	meter->shared = true;
-	// The first thread may have a launch under way that is not counted.
+	// The first thread may have a launch in progress that is not counted.
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
 		if (meter->streams[i].open)
 			vg_stream_segment(&meter->streams[i])->dirty = true;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the meter: how much of a GPU's time this process uses. Work is charged by
-// estimate when it is launched. Driver events around segments of a stream, about one per
-// millisecond of work, correct the estimates and the charges.
+// This header covers the meter of the GPU time that this process uses. Work is charged by estimate
+// when it is launched. Driver events around segments of a stream, about one per millisecond of
+// work, correct the estimates and the charges.
 
 #ifndef VG_METER_H
 #define VG_METER_H
@@ -20,85 +20,88 @@
 
 enum {
 	vg_meter_streams = 128, // measured streams of one process on one GPU
-	vg_ring = 8,            // segments of a stream that may be under way
-	vg_lengthy_ns = 700000, // work that seldom or never runs within one slice
-	// A driver's queues hold about twice as many: with more, an event may have to wait.
+	vg_ring = 8,            // limit of a stream's segments that are not done
+	vg_lengthy_ns = 700000, // length from which work seldom runs within one slice
+	// A driver's queues hold about twice vg_many_pieces pieces. An event may have to wait for
+	// room in a full queue.
 	vg_many_pieces = 500,
-	vg_idle_slack_ns = 5000, // by which a stream's `idle_at` may be too early
+	vg_idle_slack_ns = 5000, // time by which a stream's `idle_at` may be too early
 	vg_on_ways = 64,
 };
 
-// vg_on_way counts launches under way in several threads. The work of these launches is entered in
-// a segment but may not be in the stream yet: an event recorded meanwhile would come before that
-// work. Several streams may share a counter.
+// vg_on_way counts launches in progress of several threads. The work of these launches is entered
+// in a segment, but may not be in the stream yet. An event that is recorded meanwhile would come
+// before that work. Several streams may share a counter.
 struct vg_on_way {
 	_Atomic int32_t count;
 	_Atomic bool awaited; // a segment is to be closed when the count reaches 0
-	uint64_t since;       // start of that wait, as vg_now
+	uint64_t since;       // start of the wait for the count, as vg_now
 };
 
 // vg_segment is consecutive work of one stream, followed by an event.
 struct vg_segment {
-	CUevent begin; // made when first needed, as is `end`
+	CUevent begin; // created at the first use, as is `end`
 	CUevent end;
-	bool chained; // it begins where the segment before it ends
-	bool begun;   // it begins before its first launch, on an idle stream
-	bool covered; // an event marks the start of its measured part
-	bool dirty;   // it is not measured: its end or a launch came too late, or a launch failed
+	bool chained; // the measured part begins where the segment before this segment ends
+	bool begun;   // the measured part begins before the first launch, on an idle stream
+	bool covered; // an event marks the start of the measured part
+	bool dirty;   // not measured: the end or a launch came too late, or a launch failed
 	bool many;    // other streams had work at the same time
-	bool fresh;   // it has work of unknown length
-	bool solo;    // it accepts work of one class only
-	bool sample;  // it is one of the pieces of a sample
-	bool lengthy; // it has work that may be longer than a slice
+	bool fresh;   // has work of unknown length
+	bool solo;    // accepts work of one class only
+	bool sample;  // a piece of a sample
+	bool lengthy; // has work that may be longer than a slice
 	uint32_t pieces; // pieces of work
 	uint32_t count;  // pieces in the measured part
-	uint64_t key;    // class of these pieces; 0: several
-	int64_t charged; // for all its work, in ns
+	uint64_t key;    // class of the pieces in the measured part; 0: several classes
+	int64_t charged; // charge for all work of the segment, in ns
 	int64_t early;   // part of `charged` for work before the measured part
-	int64_t work;    // estimated time of all its work on the stream by itself, in ns
-	int64_t idle;    // estimated time for which the stream was idle in it, in ns
-	// Part of `work` of the single piece before the measured part; 0: none, or several.
+	int64_t work;    // estimated time of all work of the segment if it runs alone, in ns
+	int64_t idle;    // estimated time for which the stream was idle during the segment, in ns
+	// part of `work` of the single piece before the measured part; 0: none, or several
 	int64_t lead;
-	// When it was opened or, if begun, when its first event was recorded, as vg_now.
+	// vg_now at which the segment was opened or, if begun, at which its first event was
+	// recorded
 	uint64_t begun_at;
-	uint64_t closed_at; // when its end was recorded, as vg_now
-	uint64_t clipped;  // the bucket's clipped_ns at its last launch of unknown length
+	uint64_t closed_at; // vg_now at which the end event was recorded
+	uint64_t clipped;  // the bucket's clipped_ns at the last launch of unknown length
 };
 
 struct vg_stream {
 	bool used;
 	bool open; // the segment at `head` accepts work
-	bool gone; // it is destroyed, but its work is still to be measured
-	bool held; // do not ask the driver: its context may be ending
+	bool gone; // destroyed, with work that is still to be measured
+	bool held; // must not be queried, because the context may be ending
 	CUstream handle;
 	uint64_t context;
 	uint64_t thread; // of a per-thread default stream, otherwise 0
 	uint32_t head;   // counts segments; `head` modulo vg_ring is the index
 	uint32_t tail;   // the oldest segment that is not done
 	uint32_t turns;  // counts segments, including those that ended without an event
-	uint64_t idle_at; // when its work is expected to end, as vg_now
-	uint32_t failures;   // of its events, since an event was last read
+	uint64_t idle_at; // vg_now at which the work is expected to end
+	uint32_t failures;   // failures of events since an event was last read
 	struct vg_on_way *on_way;
-	bool blind;          // it has no events: see wall.c
+	bool blind;          // has no events: see wall.c
 	bool wall;           // a blind stream had work at the last check
-	uint64_t full_since; // when it was first found full
-	uint32_t full_tail;  // its tail at that time
+	uint64_t full_since; // vg_now at which the stream was first found full
+	uint32_t full_tail;  // `tail` at that time
 	struct vg_segment ring[vg_ring];
 };
 
-// vg_stream_segment returns the segment that accepts work, or the next one.
+// vg_stream_segment returns the segment that accepts work, or the next segment to open.
 static inline struct vg_segment *vg_stream_segment(struct vg_stream *stream)
 {
 	return &stream->ring[stream->head % vg_ring];
 }
 
-// vg_stream_is_empty reports whether no work is known to be under way.
+// vg_stream_is_empty reports whether all known work of a stream is done.
 static inline bool vg_stream_is_empty(const struct vg_stream *stream)
 {
 	return !stream->open && stream->tail == stream->head;
 }
 
-// vg_stream_is_full reports whether no segment is left for work that is to be measured by itself.
+// vg_stream_is_full reports whether the stream has no free segment for work that must be measured
+// alone.
 static inline bool vg_stream_is_full(const struct vg_stream *stream)
 {
 	return stream->head + (stream->open ? 1 : 0) + 1 - stream->tail >= vg_ring;
@@ -108,20 +111,20 @@ static inline bool vg_stream_is_full(const struct vg_stream *stream)
 struct vg_union {
 	int64_t ns;
 	int64_t charged;
-	bool unsure; // others' slices may be in it
-	bool rough;  // others' slices were deducted from it
+	bool unsure; // the time may contain others' slices
+	bool rough;  // others' slices were deducted from the time
 };
 
-// vg_wall is the work under way on streams without events.
+// vg_wall is the unfinished work of streams without events.
 struct vg_wall {
 	bool busy;
-	bool fresh;         // it has work of unknown length
+	bool fresh;         // has work of unknown length
 	uint32_t count;     // pieces of work
-	uint64_t key;       // their class; 0: several
+	uint64_t key;       // class of the pieces; 0: several classes
 	uint64_t began;     // launch of the first piece, as vg_now
-	uint64_t seen;      // last time that it was seen not to be done, as vg_now
-	int64_t charged;    // for all its work, in ns
-	int64_t unfinished; // time taken beyond the charge, as far as seen, in ns
+	uint64_t seen;      // last vg_now at which a check found the work unfinished
+	int64_t charged;    // charge for all the work, in ns
+	int64_t unfinished; // time that the work took beyond the charge until the last check, in ns
 };
 
 // vg_fastpath lets a repeat launch skip the throttle's checks (fastpath.h).
@@ -131,13 +134,13 @@ struct vg_fastpath {
 	uint64_t context;
 	struct vg_stream *stream;
 	struct vg_segment *segment;
-	int64_t room; // ns of the work that it allows; 0: none
+	int64_t room; // ns of work that the fast path allows; 0: none
 	int64_t ns;   // length of one piece
 	int64_t charge; // charge of one piece
 	int64_t unseen; // ns of work since the last reading of the clock
-	uint64_t until; // end of its validity, as vg_now
+	uint64_t until; // end of the fast path's validity, as vg_now
 	uint64_t *launches; // the counter of launches
-	struct vg_on_way *on_way; // NULL: a single thread launches
+	struct vg_on_way *on_way; // NULL: only one thread launches
 };
 
 // vg_forgotten is an object that the meter's next holder drops.
@@ -159,51 +162,51 @@ struct vg_forgotten {
 struct vg_pages;
 
 struct vg_meter {
-	const struct vg_pages *pages; // others' time is on the limits and usage pages
+	const struct vg_pages *pages; // the limits and usage pages have others' time
 	uint32_t device;        // index of the GPU
 	struct vg_mutex mutex;
-	_Atomic uint32_t passes; // how often a thread locked the mutex
-	// Value of `passes` when the end of an object last timed out waiting for the mutex.
+	_Atomic uint32_t passes; // number of locks of the mutex
+	// value of `passes` when the end of an object last timed out waiting for the mutex
 	_Atomic uint32_t stuck_at;
-	struct vg_mutex forgotten_mutex; // guards the next two; no driver call is made under it
+	struct vg_mutex forgotten_mutex; // guards the next two fields; not held during driver calls
 	_Atomic uint32_t forgotten_count;
 	struct vg_forgotten forgotten[vg_most_forgotten];
-	uint32_t lengthy;       // lengthy segments under way
+	uint32_t lengthy;       // lengthy segments that are not done
 	int64_t outstanding;    // ns charged for work not known to be done
-	uint32_t pieces;        // pieces of this work
+	uint32_t pieces;        // pieces of work that are not known to be done
 	int64_t owed;           // ns to charge to the bucket; negative: to refund
 	uint64_t deducted;      // ns deducted from others' charges: see others.h
-	int64_t claimed;        // ns charged that are still to be deducted as others' time
-	uint64_t claimed_at;    // time of the last such claim, as vg_now
+	int64_t claimed;        // charged ns that are still to be deducted as others' time
+	uint64_t claimed_at;    // vg_now of the last increase of `claimed`
 	struct vg_clock clock;
 	struct vg_fastpath fastpath;
-	struct vg_stream *last; // the stream that was found last
+	struct vg_stream *last; // result of the last vg_meter_stream
 	int64_t unknown;        // ns of `owed` for work of unknown length
-	uint64_t unknown_since; // the bucket's clipped_ns at the last launch of such work
+	uint64_t unknown_since; // the bucket's clipped_ns at the last launch of unknown length
 	uint64_t clipped;       // the bucket's clipped_ns at the last check
 	int64_t recording;      // least time to record an event, in ns; 0: unknown
-	// Part of the charge that remains when streams run side by side, in parts per thousand; 0:
-	// unknown. `all` is the measurement for it.
+	// `overlap` is the part of the charge that remains when streams run side by side, in parts
+	// per thousand; 0: unknown. `all` is the measurement for `overlap`.
 	uint64_t overlap;
 	int64_t together; // ns charged for the last work side by side
 	struct vg_union all;
 	CUevent base;  // base event of `covers`
-	CUevent newer; // the next base event, once the GPU has reached it, if `renewing`
+	CUevent newer; // the next base event, if `renewing`
 	bool renewing;
 	uint64_t base_context;
-	uint64_t base_made; // recording of the last base event, as vg_now
+	uint64_t base_made; // vg_now at which the last base event was recorded
 	struct vg_cover covers[vg_covers];
 	uint32_t cover_count;
 	bool blind;           // some streams have no events
 	struct vg_wall wall;
 	struct vg_unmeasured unmeasured;
-	bool gone; // some streams are gone
+	bool gone; // some records are of destroyed streams
 	uint32_t settled;     // counts segments that are done
-	uint32_t stuck;       // `settled` + 1 when a launch last timed out waiting
+	uint32_t stuck;       // `settled` + 1 at the last timeout of a waiting launch
 	struct vg_probe probe;
 	struct vg_lead lead;
 	struct vg_fit fit; // properties of the card, from probes
-	uint64_t polled; // last probe for a program that polls, as vg_now
+	uint64_t polled; // vg_now of the last probe for a program that polls
 	_Atomic uint32_t waiting; // threads that sleep until they may launch
 	uint64_t thread; // the thread that launched last
 	bool shared;     // several threads have launched
@@ -212,14 +215,15 @@ struct vg_meter {
 	struct vg_estimates estimates;
 };
 
-// vg_meter_catch_up drops the objects that were left to the meter's next holder (forget.c).
+// vg_meter_catch_up drops the objects that vg_forget has recorded for the meter's next holder.
 void vg_meter_catch_up(struct vg_meter *meter);
 
-// vg_meter_drop drops an object that ended or is about to end at `what.at`: long ago, if `late`.
+// vg_meter_drop drops an object that ends at `what.at`. If `late`, the object may have ended long
+// ago.
 void vg_meter_drop(struct vg_meter *meter, struct vg_forgotten what, bool late);
 
-// vg_meter_has is called by each new holder of the meter's mutex. vg_meter_has ends the fast path,
-// because the holder may change the state on which the fast path relies.
+// vg_meter_has must be called by each new holder of the meter's mutex. vg_meter_has ends the fast
+// path, because the holder may change the state on which the fast path relies.
 static inline bool vg_meter_has(struct vg_meter *meter)
 {
 	meter->fastpath.room = 0;
@@ -236,15 +240,15 @@ static inline bool vg_meter_try_lock(struct vg_meter *meter)
 }
 
 // vg_meter_lock reports whether it locked the meter within `ns`. Holders of the lock call the
-// driver, and some calls wait for room in a queue or for another thread.
+// driver, and some calls of the driver wait for room in a queue or for another thread.
 static inline bool vg_meter_lock(struct vg_meter *meter, uint64_t ns)
 {
 	return vg_meter_try_lock(meter) ||
 	       (vg_mutex_lock_until(&meter->mutex, vg_now() + ns) && vg_meter_has(meter));
 }
 
-// vg_meter_lock_in_turn fails if one thread has had the meter for all of `ns`. As long as the meter
-// passes from thread to thread, no thread is blocked in the driver.
+// vg_meter_lock_in_turn locks the meter, and returns false if one thread has held the meter for all
+// of `ns`. While the meter passes from thread to thread, no thread is blocked in the driver.
 bool vg_meter_lock_in_turn(struct vg_meter *meter, uint64_t ns);
 
 static inline void vg_meter_unlock(struct vg_meter *meter)
@@ -252,50 +256,51 @@ static inline void vg_meter_unlock(struct vg_meter *meter)
 	vg_mutex_unlock(&meter->mutex);
 }
 
-// vg_meter_stream returns the record of a stream, and makes it if needed; NULL: too many streams
-// have work under way.
+// vg_meter_stream returns the record of a stream. If the stream has no record, vg_meter_stream
+// creates a record, or returns NULL if too many streams have unfinished work.
 struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint64_t context,
 				  uint64_t thread);
 
 // vg_meter_charge returns the current charge for a launch of a class, in ns.
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class);
 
-// vg_meter_note_thread records which thread launches: the launches of a single thread need not be
-// counted. Call the function before vg_segment_before.
+// vg_meter_note_thread records the launching thread, because the launches of a single thread need
+// not be counted. vg_meter_note_thread must be called before vg_segment_before.
 void vg_meter_note_thread(struct vg_meter *meter);
 
 // vg_meter_on_way_begin counts a launch, after vg_segment_before. vg_meter_on_way_begin returns the
-// counter for vg_meter_on_way_end, to be called when the driver has the work; NULL: the launch is
-// not counted.
+// counter for vg_meter_on_way_end, which must be called when the driver has the work.
+// vg_meter_on_way_begin returns NULL if the launch is not counted.
 struct vg_on_way *vg_meter_on_way_begin(struct vg_meter *meter, const struct vg_stream *stream);
 
-// vg_meter_on_way_end reports whether to call vg_segment_after, because a segment waits for this
-// launch in order to close.
+// vg_meter_on_way_end ends the count of a launch. vg_meter_on_way_end reports whether to call
+// vg_segment_after, because a segment is to be closed after this launch.
 static inline bool vg_meter_on_way_end(struct vg_on_way *on_way)
 {
 	int32_t before = atomic_fetch_sub(&on_way->count, 1);
 
-	if (__builtin_expect(before <= 0, 0)) // the wait for it has timed out: see segment.c
+	if (__builtin_expect(before <= 0, 0)) // the wait has timed out: see segment.c
 		atomic_fetch_add(&on_way->count, 1);
 	return before == 1 && atomic_load(&on_way->awaited) && atomic_exchange(&on_way->awaited, false);
 }
 
-// vg_meter_is_mine reports whether the meter knows if the calling thread's launches are counted.
+// vg_meter_is_mine reports whether the fast path may use the meter's mode of counting launches. The
+// thread must be the last launching thread, unless the launches of all threads are counted.
 static inline bool vg_meter_is_mine(const struct vg_meter *meter)
 {
 	return meter->shared || meter->thread == (uint64_t)(uintptr_t)__builtin_thread_pointer();
 }
 
-// vg_meter_since returns when the oldest measured work of a class that is not done was launched, as
-// vg_now; 0: there is none.
+// vg_meter_since returns the vg_now at which the oldest unfinished measured work of a class was
+// launched. vg_meter_since returns 0 if the class has no unfinished measured work.
 uint64_t vg_meter_since(const struct vg_meter *meter, uint64_t key);
 
-// vg_meter_empty settles all work under way on a stream. vg_meter_drop_events destroys the stream's
-// events.
+// vg_meter_empty settles all unfinished work of a stream. vg_meter_drop_events destroys the
+// stream's events.
 void vg_meter_empty(struct vg_meter *meter, struct vg_stream *stream, uint64_t now);
 void vg_meter_drop_events(struct vg_stream *stream);
 
-// vg_meter_drop_event destroys an event, if there is one.
+// vg_meter_drop_event destroys an event, unless the event is NULL.
 void vg_meter_drop_event(CUevent *event);
 
 // vg_meter_lose charges work that will not be measured (vg_unmeasured_lose).
@@ -304,18 +309,18 @@ static inline void vg_meter_lose(struct vg_meter *meter, uint64_t since, int64_t
 	meter->owed += vg_unmeasured_lose(&meter->unmeasured, since, charged, now);
 }
 
-// vg_meter_settle removes a segment that is done from the totals of work under way.
+// vg_meter_settle removes a segment from the totals of unfinished work.
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment);
 
-// vg_meter_busy_until returns when all work under way is expected to be done, as vg_now.
+// vg_meter_busy_until returns the vg_now at which all work is expected to be done.
 uint64_t vg_meter_busy_until(const struct vg_meter *meter);
 
-// vg_meter_has_long_work reports whether some work under way is so long that others' slices, if
-// any, must be deducted from it.
+// vg_meter_has_long_work reports whether unfinished work is so long that others' slices, if any,
+// must be deducted from the work.
 bool vg_meter_has_long_work(const struct vg_meter *meter);
 
-// vg_meter_drop_gone drops destroyed streams that have nothing left to be measured.
-// vg_meter_drop_gone moves streams within the table.
+// vg_meter_drop_gone drops destroyed streams whose work has been measured. vg_meter_drop_gone moves
+// streams within the table.
 void vg_meter_drop_gone(struct vg_meter *meter);
 
 #endif

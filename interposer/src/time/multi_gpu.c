@@ -7,15 +7,15 @@
 
 enum {
 	vg_phase_allowance_ns = 400000, // allowance of each GPU when a phase opens
-	vg_phase_wait_ns = 20000000,    // …or the allowance that it earns in this time, if less
-	vg_phase_saved_ns = 6000000,    // balance from which a GPU that is out of step continues
-	vg_phase_debt_ns = 10000000,    // debt up to which a GPU that is behind continues
-	vg_phase_most_launches = 1 << 30, // of one phase: a larger count is forged
+	vg_phase_wait_ns = 20000000,    // or the earnings of this time, if less
+	vg_phase_saved_ns = 6000000,    // balance with which a GPU that is out of step continues
+	vg_phase_debt_ns = 10000000,    // limit of the debt of a GPU that is behind
+	vg_phase_most_launches = 1 << 30, // launches of a phase: a larger count is forged
 	vg_phase_carried = 64,          // launches that a GPU may carry over after a phase's end
 };
 
-// The container's processes may forge all values below, to their own harm: a wait here ends after a
-// while (throttle.c), and the bucket still limits them.
+// The container's processes may forge all values below. The forgery harms only these processes: a
+// wait for a phase ends after a while (throttle.c), and the bucket still limits the container.
 
 static bool vg_phase_limited(uint32_t ppm)
 {
@@ -27,8 +27,8 @@ static int64_t vg_phase_target(uint32_t ppm)
 	return (int64_t)vg_min(vg_phase_allowance_ns, (uint64_t)vg_phase_wait_ns * ppm / VG_PPM);
 }
 
-// vg_phase_had returns how many launches a GPU had in this phase, less those that it owed from the
-// phase before.
+// vg_phase_had returns the number of launches of a GPU in this phase, less the launches that the
+// GPU owed from the phase before.
 static int64_t vg_phase_had(const struct vg_container_device *device)
 {
 	int64_t had = (int64_t)(vg_load(&device->launches) - vg_load(&device->phase_goal));
@@ -76,8 +76,8 @@ static void vg_phase_close(struct vg_usage_header *header, const uint32_t *ppm, 
 }
 
 // vg_phase_begin opens a phase. A GPU that had fewer launches than the others in the last phase may
-// still make them up, because a peer of its work may be waiting. The remainder is counted from the
-// goals, because launches continue meanwhile.
+// still catch up, because a peer of its work may be waiting. The missing launches are counted from
+// the goals, because launches continue meanwhile.
 static void vg_phase_begin(struct vg_usage_header *header, const uint32_t *ppm, uint32_t count)
 {
 	int64_t most = vg_phase_most(header, ppm, count);
@@ -101,8 +101,8 @@ static void vg_phase_begin(struct vg_usage_header *header, const uint32_t *ppm, 
 	}
 }
 
-// vg_phase_lack returns how long it takes until all GPUs have the allowance for a phase, in ns.
-// `spent` is set to whether some GPU has no allowance left.
+// vg_phase_lack returns the time until all GPUs have the allowance for a phase, in ns.
+// vg_phase_lack sets `spent` to whether some GPU has no allowance left.
 static uint64_t vg_phase_lack(const struct vg_usage_header *header, const uint32_t *ppm,
 			      uint32_t count, uint64_t now, bool *spent)
 {

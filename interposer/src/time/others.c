@@ -4,9 +4,9 @@
 
 #include "base/number.h"
 
-// vg_others_look reads when the agent last counted, as vg_now, and which part of the GPU's time
-// other containers may have, in parts per million. vg_others_look reports whether an agent counts
-// others' time.
+// vg_others_look sets `at` to the vg_now at which the agent last counted. vg_others_look sets `ppm`
+// to the part of the GPU's time that other containers may have, in parts per million.
+// vg_others_look reports whether an agent counts others' time.
 static bool vg_others_look(const struct vg_pages *pages, uint32_t device, uint64_t *at, uint32_t *ppm)
 {
 	uint64_t word = vg_load(&pages->limits->others_looks[device]);
@@ -30,7 +30,7 @@ uint64_t vg_others_charged(const struct vg_pages *pages, uint32_t device, uint64
 }
 
 // vg_others_here reports whether another process of the container may use the GPU. A killed process
-// counts until its slot is taken.
+// counts until its slot is emptied.
 static bool vg_others_here(const struct vg_pages *pages, uint32_t device)
 {
 	uint32_t slots = __atomic_load_n(&pages->usage->header.high_water, __ATOMIC_RELAXED);
@@ -57,7 +57,7 @@ int64_t vg_others_deduct(uint64_t *deducted, uint64_t charged, int64_t want)
 
 	if (want <= 0)
 		return 0;
-	if (left < 0) // the agent was away, and counts less than was assumed
+	if (left < 0) // after an absence, the agent counts less than was assumed
 		left = 0;
 	left = left < most ? left : most;
 	part = want < left ? want : left;

@@ -40,7 +40,8 @@ bool vg_place_context(const struct vg_work *work, CUcontext *context)
 {
 	CUstream stream = work->stream;
 
-	// If the driver does not report a stream's context, assume the current one.
+	// If the driver does not report a stream's context, the stream counts as one of the current
+	// context.
 	if (stream && stream != vg_legacy_stream && stream != vg_per_thread_stream &&
 	    VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS)
 		return *context != NULL;
@@ -48,7 +49,8 @@ bool vg_place_context(const struct vg_work *work, CUcontext *context)
 }
 
 // A place is the address of a context or a stream, with the index of its GPU in the unused low
-// bits. The last places are cached, because a launch has no time to ask the driver each time.
+// bits. The interposer caches the last places, because a query of the driver at each launch would
+// take too long.
 enum { vg_place_mask = 15 };
 _Static_assert(VG_MAX_DEVICES <= vg_place_mask + 1, "an index has four bits");
 
@@ -78,8 +80,8 @@ static int vg_context_place(struct vg_state *state, const struct vg_work *work, 
 	return index;
 }
 
-// vg_work_place returns the index of the GPU that work goes to, or -1. For a known stream
-// vg_work_place leaves `context` unset: the stream's record has it.
+// vg_work_place returns the index of the GPU for work, or -1 if the GPU is unknown. For a cached
+// stream, vg_work_place does not set `context`, because the stream's record has the context.
 static int vg_work_place(struct vg_state *state, const struct vg_work *work, CUcontext *context)
 {
 	int index = vg_place_find(&state->stream_place, work->stream);

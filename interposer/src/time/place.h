@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the GPU and the context of work, found with as few driver calls as possible.
+// This header covers the search for the GPU and the context of work, with as few driver calls as
+// possible.
 
 #ifndef VG_PLACE_H
 #define VG_PLACE_H
@@ -16,23 +17,23 @@ struct vg_state;
 
 // vg_work is work about to be launched.
 struct vg_work {
-	uint64_t key;   // identifies the kind of work; not 0
+	uint64_t key;   // the kind of work; not 0
 	uint64_t prior; // estimate before any measurement, in ns
 	CUstream stream;
 	bool per_thread; // stream 0 is the thread's own default stream
 };
 
-// vg_ticket is a launch that was let through.
+// vg_ticket is a launch that the throttle handles.
 struct vg_ticket {
 	struct vg_state *state;
-	struct vg_meter *meter; // NULL: it is not metered
+	struct vg_meter *meter; // NULL: the launch is not metered
 	CUstream stream;
 	uint64_t context, thread;
 	uint32_t device;
 	int64_t charge;
 	bool per_thread;
 	bool after; // call vg_throttle_finish after the launch
-	struct vg_on_way *on_way; // counts the launch until the driver has it; NULL: not counted
+	struct vg_on_way *on_way; // counts launches in progress; NULL: the launch is not counted
 };
 
 // vg_work_key mixes two properties of a launch into a key.
@@ -43,9 +44,9 @@ static inline uint64_t vg_work_key(uint64_t a, uint64_t b)
 	return (key ^ key >> 32) | 1;
 }
 
-// vg_place_fill finds the GPU and the context of work. vg_place_fill leaves the meter NULL if the
-// work is not metered. vg_place_context finds the context of the work's stream and reports whether
-// there is one.
+// vg_place_fill fills the ticket with the GPU and the context of work. The ticket's meter is NULL
+// if the work is not metered. vg_place_context finds the context of the work's stream, and reports
+// whether it found a context.
 void vg_place_fill(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
 bool vg_place_context(const struct vg_work *work, CUcontext *context);
 

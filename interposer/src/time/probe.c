@@ -8,9 +8,9 @@
 
 enum {
 	vg_stream_non_blocking = 1,
-	vg_probe_slow_ns = 30000, // a slower call had to wait for a processor
-	// Fraction of an interval, at either end, that needs no probes: the first probe waits for
-	// others' slices, too.
+	vg_probe_slow_ns = 30000, // a slower call may have waited for a processor
+	// vg_unknown_part is the fraction of an interval, at either end, that needs no probes. The
+	// first probe may wait for others' slices, too.
 	vg_unknown_part = 16,
 };
 
@@ -19,7 +19,7 @@ void vg_probe_drop(struct vg_probe *probe)
 	memset(probe, 0, sizeof *probe);
 }
 
-// The callers of the functions below have relaxed the capture mode.
+// The callers of the functions below must relax the capture mode.
 
 static bool vg_probe_prepare(struct vg_probe *probe, uint64_t context, uint64_t now)
 {
@@ -28,7 +28,7 @@ static bool vg_probe_prepare(struct vg_probe *probe, uint64_t context, uint64_t 
 	if (probe->base && now - probe->base_sent < vg_base_life_ns)
 		return true;
 	if (probe->head != probe->tail)
-		return false; // the probes under way belong to the old base
+		return false; // outstanding probes belong to the old base
 	if (!probe->stream && VG_CALL(cuStreamCreate, &probe->stream, vg_stream_non_blocking))
 		return false;
 	probe->context = context;

@@ -13,23 +13,26 @@ enum {
 	vg_segment_ns = 1000000,     // work between two events
 	vg_solo_ns = 200000,         // work in a segment that measures one class
 	vg_solo_every = 4,           // every fourth segment measures one class
-	vg_short_ns = 150000,        // an event beside shorter work is costly
+	vg_short_ns = 150000,        // for shorter work an event is costly
 	vg_lately_ns = 30000000,
-	vg_heavy_ns = 1500000,       // longer work is measured each time
-	vg_first_samples = 4,        // samples of a class that follow each other at once
-	// First pause between two later samples; it doubles with each.
+	vg_heavy_ns = 1500000,       // each piece of longer work is measured
+	vg_first_samples = 4,        // samples of a class without a pause between two samples
+	// vg_early_sample_ns is the first pause between two later samples. The pause doubles with
+	// each sample.
 	vg_early_sample_ns = 400000000,
-	vg_samplings = 4,            // limit of these doublings; vg_sample_ns limits the pause, too
+	vg_samplings = 4,            // limit of the doublings; vg_sample_ns also limits the pause
 	vg_sample_pieces = 4,        // pieces in a sample of short work
-	vg_segment_pieces = 1000,    // at most: work may be longer than estimated
-	vg_launch_ns = 100000000,    // how long a segment waits for launches under way
+	vg_segment_pieces = 1000,    // work may be longer than estimated
+	vg_launch_ns = 100000000,    // longest wait of a segment for launches in progress
 };
 
-// vg_sample_ns is the longest time between two samples of short work; long work has twice that.
+// vg_sample_ns is the longest time between two samples of short work. Twice that time is the
+// longest time for long work.
 static const uint64_t vg_sample_ns = 3000000000;
 
-// vg_event_make makes an event in the context of the stream, to which it must belong. The thread's
-// context is another if the stream belongs to a green context.
+// vg_event_make creates an event in the context of the stream, because an event must belong to the
+// context in which it is recorded. The thread's context differs if the stream belongs to a green
+// context.
 static bool vg_event_make(CUevent *event, const struct vg_stream *stream)
 {
 	CUcontext before = NULL;
@@ -51,7 +54,8 @@ static bool vg_event_make(CUevent *event, const struct vg_stream *stream)
 	return result == CUDA_SUCCESS;
 }
 
-// vg_record records an event in a stream, unless the stream must be left alone.
+// vg_record records an event in a stream, and reports whether it succeeded. vg_record records
+// nothing if the interposer must not touch the stream.
 static bool vg_record(CUevent *event, struct vg_stream *stream, bool per_thread)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -81,9 +85,9 @@ static bool vg_event_done(CUevent event)
 
 // ---- segments
 
-// vg_base_renew ensures that there is a recent base event, against which segments of several
-// streams are timed. The old one serves until the GPU has reached the new one, which may queue
-// behind other work.
+// vg_base_renew records a base event if the last base event is not recent. The meter measures
+// segments of several streams against the base event. The old base event is used until the GPU has
+// reached the new base event, which may queue behind other work.
 static void vg_base_renew(struct vg_meter *meter, struct vg_stream *stream, uint64_t now,
 			  bool per_thread)
 {
@@ -105,7 +109,7 @@ static void vg_base_renew(struct vg_meter *meter, struct vg_stream *stream, uint
 		vg_meter_drop_event(&meter->base);
 }
 
-// vg_others_busy reports whether other streams had work under way since `since`.
+// vg_others_busy reports whether other streams have had work since `since`.
 static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream *stream, uint64_t since)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
@@ -117,8 +121,8 @@ static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream 
 	return false;
 }
 
-// vg_mark_many marks the segments under way on other streams as having company, which they may not
-// have had when they began.
+// vg_mark_many marks the unfinished segments of other streams as running beside other work, which
+// may have begun after these segments.
 static void vg_mark_many(struct vg_meter *meter, const struct vg_stream *stream)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
@@ -132,7 +136,7 @@ static void vg_mark_many(struct vg_meter *meter, const struct vg_stream *stream)
 
 // vg_sample_interval returns the time between two samples of a class. Each sample costs time,
 // because the event before the work starts the process's slice. A kernel as long as a slice may
-// then have to wait for a second slice. Long work is therefore sampled less often.
+// need a second slice after that event. Long work is therefore sampled less often.
 static uint64_t vg_sample_interval(const struct vg_class *class)
 {
 	bool lengthy = class->ns >= vg_lengthy_ns;
@@ -145,8 +149,8 @@ static uint64_t vg_sample_interval(const struct vg_class *class)
 		      lengthy ? 2 * vg_sample_ns : vg_sample_ns);
 }
 
-// vg_sample reports whether a segment is to be a sample: known work by itself, measured from its
-// beginning. A sample of short work has several pieces, because they may differ.
+// vg_sample reports whether a segment is to be a sample: known work that runs alone, measured from
+// its beginning. A sample of short work has several pieces, because pieces may differ.
 static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, uint64_t now)
 {
 	bool due = vg_estimate_is_known(class, now) && now - class->sampled >= vg_sample_interval(class);
@@ -157,8 +161,8 @@ static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, 
 	return !segment->many && (class->to_see > 0 || class->look > now);
 }
 
-// vg_begin_first reports whether an event should precede work on an idle stream that is no sample.
-// Streams side by side need all events to show how much they overlap.
+// vg_begin_first reports whether an event should precede work on an idle stream that is not a
+// sample. Streams that run side by side need all events to show their overlap.
 static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream *stream,
 			   const struct vg_segment *segment, const struct vg_class *class, uint64_t now)
 {
@@ -167,8 +171,8 @@ static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream 
 		vg_others_busy(meter, stream, now - vg_lately_ns));
 }
 
-// vg_begin_record records the event before work on an idle stream, and notes the time that this
-// takes.
+// vg_begin_record records the event before work on an idle stream, and stores the least time of a
+// recording.
 static void vg_begin_record(struct vg_meter *meter, struct vg_stream *stream,
 			    struct vg_segment *segment, bool per_thread)
 {
@@ -186,9 +190,9 @@ static void vg_begin_record(struct vg_meter *meter, struct vg_stream *stream,
 	meter->recording = meter->recording && meter->recording < took ? meter->recording : took;
 }
 
-// vg_segment_begin opens a segment. On a stream with work ahead, the segment is measured from the
-// end of the segment before it. On an idle stream, the segment is measured from before its first
-// piece of work or, cheaper, from the next piece on.
+// vg_segment_begin opens a segment. On a stream with unfinished work, the segment is measured from
+// the end of the segment before. On an idle stream, the segment is measured from before its first
+// piece of work or, at a lower cost, from the next piece on.
 static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 			     struct vg_class *class, uint64_t now, bool per_thread)
 {
@@ -296,7 +300,8 @@ bool vg_segment_before(struct vg_meter *meter, struct vg_stream *stream, struct 
 		vg_wall_enter(meter, stream, class, charge, now);
 		return false;
 	}
-	// Query the stream if its work may take longer than estimated, or may wait for other streams.
+	// The stream is queried if its work may take longer than estimated, or may wait for other
+	// streams.
 	if (idle && stream->open && (segment->lengthy || segment->many) && !vg_stream_is_done(stream->handle, per_thread)) {
 		stream->idle_at = now;
 		idle = false;
@@ -317,8 +322,8 @@ bool vg_segment_before(struct vg_meter *meter, struct vg_stream *stream, struct 
 	return vg_segment_full(segment, class, now) || (segment->begun && segment->solo);
 }
 
-// vg_not_measured keeps launches of a class from waiting for its first measurement, which will not
-// come.
+// vg_not_measured prevents launches of a class from waiting for the class's first measurement,
+// which will not come.
 static void vg_not_measured(struct vg_meter *meter, const struct vg_segment *segment)
 {
 	struct vg_class *class = segment->key ? vg_estimate_of(&meter->estimates, segment->key, 0) : NULL;
@@ -327,9 +332,9 @@ static void vg_not_measured(struct vg_meter *meter, const struct vg_segment *seg
 		class->opened = 0;
 }
 
-// vg_stream_is_launching reports whether work of the open segment may not be in its stream yet. The
-// last of these launches then closes the segment. A slow launch may never end: after vg_launch_ns
-// the segment closes without it, and is not measured.
+// vg_stream_is_launching reports whether work of the open segment may not be in the stream yet. The
+// last launch in progress then closes the segment. A slow launch may never end: after vg_launch_ns
+// the segment closes without that launch, and is not measured.
 static bool vg_stream_is_launching(struct vg_stream *stream)
 {
 	struct vg_on_way *on_way = stream->on_way;
@@ -356,9 +361,9 @@ void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per
 	struct vg_segment *segment = vg_stream_segment(stream);
 
 	if (!stream->open)
-		return; // another thread has closed it
+		return; // another thread has closed the segment
 	segment->dirty |= failed;
-	// The next launch finds out that unmeasured work has ended.
+	// The next launch detects the end of unmeasured work.
 	if (!segment->fresh && !(segment->covered && (vg_segment_is_long(segment) || segment->solo)))
 		return;
 	if ((!vg_segment_close(stream, per_thread) && !vg_stream_is_launching(stream)) || !segment->covered)

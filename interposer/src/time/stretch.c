@@ -5,14 +5,15 @@
 #include <stddef.h>
 
 enum {
-	vg_late_ns = 60000, // delay beyond the least delay from which another process had the GPU
-	// Length of a window. The least delay is that of the last one or two windows, because the
-	// clocks of GPU and host drift apart, by 100 ppm or so. If all probes in these windows were
-	// late, the earliest count as punctual. The deduction is then smaller, and never larger.
+	vg_late_ns = 60000, // excess over the least delay that shows another process on the GPU
+	// vg_stretch_window_ns is the length of a window. The least delay is that of the last one
+	// or two windows, because the clocks of GPU and host drift apart, by some 100 ppm. If all
+	// probes in these windows are late, the earliest probes count as punctual. The deduction is
+	// then too small, and never too large.
 	vg_stretch_window_ns = 50000000,
 };
 
-// vg_offset_follow keeps the least delay of the last probes.
+// vg_offset_follow updates the least delay of the last probes.
 static void vg_offset_follow(struct vg_stretches *seen, int64_t sent, int64_t delay)
 {
 	if (!seen->offset_known || sent - seen->window > 2 * vg_stretch_window_ns) {
@@ -33,8 +34,9 @@ static const struct vg_stretch *vg_stretch_last(const struct vg_stretches *seen)
 	return seen->count ? &seen->others[(seen->count - 1) % vg_most_stretches] : NULL;
 }
 
-// vg_stretch_begin returns when the GPU switched to another process, from a late probe: halfway
-// between that probe and the last punctual one, which is right on average.
+// vg_stretch_begin returns the time at which the GPU switched to another process, before a late
+// probe. The result is halfway between the last punctual probe and the late probe, which is right
+// on average.
 static int64_t vg_stretch_begin(const struct vg_stretches *seen, int64_t sent)
 {
 	if (sent - seen->held > vg_probe_gap_ns)
@@ -67,7 +69,7 @@ void vg_stretch_note(struct vg_stretches *seen, int64_t sent, int64_t back)
 	stretch = (struct vg_stretch){vg_stretch_begin(seen, sent) + seen->offset, back};
 	if (last && stretch.from < last->to)
 		stretch.from = last->to; // another probe of the same stretch
-	// Probes sent from now on and before this one came back belong to the same stretch.
+	// Probes that are sent before this probe has come back belong to the same stretch.
 	if (back - seen->offset > seen->held)
 		seen->held = back - seen->offset;
 	if (stretch.from < stretch.to)

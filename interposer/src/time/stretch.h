@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers stretches of time in which other processes had the GPU, as probes show them.
+// This header covers stretches of time in which other processes had the GPU, according to probes.
 
 #ifndef VG_STRETCH_H
 #define VG_STRETCH_H
@@ -14,8 +14,8 @@ enum {
 	vg_probe_gap_ns = 2000000, // time without a probe from which the state is unknown
 };
 
-// vg_journey is the time at which a probe was sent, on the host's clock, and the time at which it
-// came back, on the GPU's clock. The times are in ns since the base event.
+// vg_journey is the time at which a probe was sent, on the host's clock, and the time at which the
+// probe came back, on the GPU's clock. The times are in ns since the base event.
 struct vg_journey {
 	int64_t sent, back;
 };
@@ -33,21 +33,21 @@ struct vg_stretches {
 	int64_t window;  // start of this window, as sent
 	int64_t held;    // latest time at which this process certainly had the GPU, as sent
 	int64_t since;   // start of the last run of probes without a gap, on the GPU's clock
-	int64_t until;   // end of that run, on the GPU's clock
+	int64_t until;   // end of the last run of probes, on the GPU's clock
 	struct vg_stretch others[vg_most_stretches];
-	uint32_t count; // stretches ever noted
+	uint32_t count; // number of all stretches
 	struct vg_journey journeys[vg_most_journeys];
-	uint32_t journey_count; // ever noted
+	uint32_t journey_count; // number of all probes
 };
 
 // vg_stretch_begin_anew drops all stretches, for a new base event.
 void vg_stretch_begin_anew(struct vg_stretches *seen);
 
-// vg_stretch_note adds a probe that was sent at `sent` and came back at `back`, each on its own
-// clock, in ns.
+// vg_stretch_note adds a probe that was sent at `sent`, on the host's clock, and came back at
+// `back`, on the GPU's clock, in ns.
 void vg_stretch_note(struct vg_stretches *seen, int64_t sent, int64_t back);
 
-// vg_stretch_overlap returns how much of a stretch belonged to other processes, in ns.
+// vg_stretch_overlap returns the part of a stretch that belonged to other processes, in ns.
 int64_t vg_stretch_overlap(const struct vg_stretches *seen, struct vg_stretch stretch);
 
 #endif

@@ -18,24 +18,25 @@
 #include "wall.h"
 
 enum {
-	// Allowance that a launch waits for when none is left, so that many short launches share one
-	// sleep.
+	// vg_allowance_ns is the allowance that a launch waits for when no allowance is left, so
+	// that many short launches share one sleep.
 	vg_allowance_ns = 400000,
-	vg_allowance_wait_ns = 20000000, // …or the allowance earned in this time, if less
-	vg_in_flight_ns = 5000000,     // charged work that may be queued
+	vg_allowance_wait_ns = 20000000, // or the earnings of this time, if less
+	vg_in_flight_ns = 5000000,     // limit of charged work in the queue
 	vg_stuck_ns = 100000000,       // longest wait for the driver
-	vg_longest_sleep_ns = 20000000, // until the next check for a changed limit
-	// Until the next check for a peer that was launched on another GPU.
+	vg_longest_sleep_ns = 20000000, // sleep until the next check for a changed limit
+	// vg_longest_apart_ns is the longest sleep until the next check for a peer's launch on
+	// another GPU.
 	vg_longest_apart_ns = 1000000,
 	vg_shortest_sleep_ns = 50000,
 	vg_poll_ns = 500000,
 	vg_most_beside = 2, // work side by side may be charged this many times its length
 	vg_least_post_ns = 50000, // smallest debt that is worth the cost of charging the bucket
-	vg_fastpath_ns = 100000,     // how long the same work may skip the checks
+	vg_fastpath_ns = 100000,     // longest time for which the same work may skip the checks
 };
 
-// vg_post charges the debt of this process to the bucket, which all of the container's processes
-// share. A small debt waits until it has grown, and stays unpaid if the process ends.
+// vg_post charges the debt of this process to the bucket, which all processes of the container
+// share.
 static void vg_post(struct vg_pages *pages, struct vg_meter *meter)
 {
 	struct vg_container_device *bucket = &pages->usage->header.devices[meter->device];
@@ -49,8 +50,9 @@ static void vg_post(struct vg_pages *pages, struct vg_meter *meter)
 	meter->owed = 0;
 }
 
-// vg_fill_and_post refills the bucket at the container's current rate, and posts a debt
-// that is large enough. vg_fill_and_post returns the balance.
+// vg_fill_and_post refills the bucket at the container's current rate, and returns the balance.
+// vg_fill_and_post posts the process's debt if the debt is large enough. A small debt is not posted
+// until it has grown, and is lost if the process ends.
 static int64_t vg_fill_and_post(struct vg_pages *pages, struct vg_meter *meter, uint64_t now)
 {
 	struct vg_container_device *bucket = &pages->usage->header.devices[meter->device];
@@ -59,7 +61,7 @@ static int64_t vg_fill_and_post(struct vg_pages *pages, struct vg_meter *meter, 
 	int64_t cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
 	int64_t balance;
 
-	if (meter->unknown) // count first the allowance that does not fit into the bucket
+	if (meter->unknown) // first count the allowance that does not fit into the bucket
 		(void)vg_bucket_fill(bucket, now, ppm, cap, lease);
 	if (meter->owed <= -vg_least_post_ns || meter->owed >= vg_least_post_ns || meter->unknown)
 		vg_post(pages, meter);
@@ -81,7 +83,7 @@ void vg_throttle_waited(struct vg_state *state, struct vg_meter *meter)
 
 // ---- waiting
 
-// vg_launch is a launch that waits to be let through.
+// vg_launch is a launch that waits for admission.
 struct vg_launch {
 	struct vg_ticket *ticket;
 	struct vg_meter *meter;
@@ -92,9 +94,9 @@ struct vg_launch {
 	uint64_t now;
 	int64_t balance;
 	uint32_t ppm;  // the container's part of the GPU's time
-	uint32_t rate; // the same, with the time lent to it
-	bool slept; // it has slept for allowance
-	bool joins; // it runs beside work under way, and needs no allowance
+	uint32_t rate; // `ppm` with the time that is lent to the container
+	bool slept; // the launch has slept for allowance
+	bool joins; // the work runs beside running work, and needs no allowance
 };
 
 static void vg_launch_look(struct vg_launch *launch)
@@ -121,7 +123,7 @@ static int64_t vg_launch_target(const struct vg_launch *launch)
 	return earned < vg_allowance_ns ? earned : vg_allowance_ns;
 }
 
-// vg_launch_phase returns how the container's other GPUs affect this GPU.
+// vg_launch_phase returns the phase of the launch's GPU.
 static struct vg_phase vg_launch_phase(const struct vg_launch *launch)
 {
 	struct vg_pages *pages = &launch->ticket->state->pages;
@@ -136,10 +138,10 @@ static struct vg_phase vg_launch_phase(const struct vg_launch *launch)
 }
 
 // vg_launch_joins reports whether the work may run beside running work, without allowance. Kernels
-// of several streams that run at the same time take the GPU's time once: if they were let through
-// one by one, each would take as much time as all together. Events measure their joint time
-// (events.c). While this time is unknown, or if the kernels in fact run one after another, two may
-// run together.
+// of several streams that run at the same time take the GPU's time once. If the throttle admitted
+// these kernels one by one, each kernel would take as much time as all kernels together. Events
+// measure the kernels' joint time (events.c). While the joint time is unknown, or if the kernels
+// run one after another, two kernels may run together.
 static bool vg_launch_joins(const struct vg_launch *launch)
 {
 	const struct vg_meter *meter = launch->meter;
@@ -151,9 +153,10 @@ static bool vg_launch_joins(const struct vg_launch *launch)
 	       meter->together + vg_meter_charge(meter, class) <= vg_most_beside * (int64_t)class->ns;
 }
 
-// vg_launch_cannot_see reports whether work of unknown length could not be measured. The work's
-// stream has no free segment or no record, or too much unknown work is under way. After vg_stuck_ns
-// the launch proceeds: the program's progress, and thus the room, may depend on it.
+// vg_launch_cannot_see reports whether work of unknown length could not be measured, and must wait.
+// The work's stream has no free segment or no record, or too much work of unknown length is
+// unfinished. After vg_stuck_ns the launch proceeds, because the program's progress may depend on
+// the launch.
 static bool vg_launch_cannot_see(const struct vg_launch *launch)
 {
 	struct vg_stream *stream = launch->stream;
@@ -174,7 +177,8 @@ static bool vg_launch_cannot_see(const struct vg_launch *launch)
 }
 
 // vg_launch_is_short reports whether allowance is missing. Time that streams without events took
-// beyond their charge counts only for a while: that work may never end.
+// beyond their charge counts only until the launch has waited for vg_stuck_ns, because the work of
+// these streams may never end.
 static bool vg_launch_is_short(const struct vg_launch *launch, uint64_t waited)
 {
 	int64_t target = vg_launch_target(launch);
@@ -184,9 +188,9 @@ static bool vg_launch_is_short(const struct vg_launch *launch, uint64_t waited)
 	return launch->balance - launch->meter->wall.unfinished < target && waited < vg_stuck_ns;
 }
 
-// vg_launch_first reports whether the launch is to wait for the first measurement of its class. If
-// the measurement takes too long, the estimate rises to the time that the piece under measurement
-// has run.
+// vg_launch_first reports whether the launch must wait for the first measurement of its class. If
+// the measurement takes too long, vg_launch_first raises the estimate to the time for which the
+// measured piece has run.
 static bool vg_launch_first(struct vg_launch *launch)
 {
 	struct vg_class *class = launch->class;
@@ -203,8 +207,8 @@ static bool vg_launch_first(struct vg_launch *launch)
 	return false;
 }
 
-// vg_launch_in_flight reports whether enough work is under way. After the wait of one launch has
-// timed out, later launches do not wait until some of the work is done.
+// vg_launch_in_flight reports whether the launch must wait because enough work is in flight. After
+// the wait of one launch has timed out, later launches do not wait until some of the work is done.
 static bool vg_launch_in_flight(const struct vg_launch *launch, uint64_t waited)
 {
 	struct vg_meter *meter = launch->meter;
@@ -217,9 +221,9 @@ static bool vg_launch_in_flight(const struct vg_launch *launch, uint64_t waited)
 	return false;
 }
 
-// vg_launch_wait returns how long to wait before the next check, in ns; 0: launch. Every wait for
-// the GPU is limited: another thread, or another GPU, may wait for the work that is held back here.
-// A wait for allowance ends by itself.
+// vg_launch_wait returns the time until the next check, in ns, or 0 if the work may be launched.
+// Every wait for the GPU is limited, because another thread or another GPU may wait for the delayed
+// work. A wait for allowance ends when the bucket is filled.
 static uint64_t vg_launch_wait(struct vg_launch *launch)
 {
 	uint64_t waited = launch->now - launch->came;
@@ -233,7 +237,7 @@ static uint64_t vg_launch_wait(struct vg_launch *launch)
 	if (phase.behind)
 		return 0;
 	if (vg_launch_is_short(launch, waited)) {
-		// Charge dead processes now: their charge grows until this is done.
+		// Dead processes are charged early, because their charge grows with time.
 		if (!launch->slept)
 			vg_slots_settle(&launch->ticket->state->pages, launch->ticket->device);
 		launch->slept = true;
@@ -267,8 +271,8 @@ static uint64_t vg_stream_context(const struct vg_meter *meter, const struct vg_
 	return vg_place_context(work, &context) ? vg_handle_key(context) : 0;
 }
 
-// vg_launch_find repeats all look-ups, because the objects may have moved while the meter was not
-// locked.
+// vg_launch_find looks up the stream and the class of a launch. Both must be looked up after each
+// lock of the meter, because the objects may have moved.
 static void vg_launch_find(struct vg_launch *launch, const struct vg_work *work)
 {
 	struct vg_ticket *ticket = launch->ticket;
@@ -282,15 +286,15 @@ static void vg_launch_find(struct vg_launch *launch, const struct vg_work *work)
 	launch->class = vg_estimate_of(&launch->meter->estimates, work->key, work->prior);
 }
 
-// vg_launch_pass returns true with the meter locked when the launch may go, and false if it could
-// not lock the meter.
+// vg_launch_pass waits until the launch may proceed, and returns true with the meter locked.
+// vg_launch_pass returns false if it could not lock the meter.
 static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 {
 	if (!vg_meter_lock_in_turn(launch->meter, vg_stuck_ns))
 		return false;
 	vg_launch_find(launch, work);
-	// Most of the work under way may be done, or earlier work of this kind may have been measured
-	// meanwhile.
+	// Most of the outstanding work may be done, and earlier work of this kind may have been
+	// measured.
 	if (launch->meter->outstanding > vg_in_flight_ns || !launch->class->measured ||
 	    launch->meter->unmeasured.count >= vg_unmeasured_most)
 		vg_events_read(launch->meter, vg_now());
@@ -325,9 +329,9 @@ static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 	}
 }
 
-// vg_launch_unseen lets work through that cannot be entered, because another thread holds the meter
-// and is blocked in the driver. vg_launch_unseen charges the time that the launch has waited for
-// the meter.
+// vg_launch_unseen admits work that cannot be entered, because another thread holds the meter and
+// is blocked in the driver. vg_launch_unseen charges the time that the launch has waited for the
+// meter.
 static void vg_launch_unseen(struct vg_launch *launch)
 {
 	struct vg_ticket *ticket = launch->ticket;
@@ -350,8 +354,9 @@ static void vg_launch_unseen(struct vg_launch *launch)
 	ticket->meter = NULL;
 }
 
-// vg_launch_fastpath lets the same work skip the checks, as far as can be foreseen. With several
-// GPUs there is no fast path, because vg_throttle_enter keeps their phases.
+// vg_launch_fastpath lets repeat launches skip the checks until the next check is necessary. A
+// container with several GPUs has no fast path, because vg_throttle_enter must follow the GPUs'
+// phases.
 static void vg_launch_fastpath(const struct vg_launch *launch, const struct vg_work *work, uint64_t *launches)
 {
 	struct vg_ticket *ticket = launch->ticket;
@@ -395,7 +400,7 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	}
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
 	ticket->charge = vg_meter_charge(ticket->meter, launch.class);
-	// This work will not be measured.
+	// Work without a record of its stream is not measured.
 	if (!launch.stream && !vg_estimate_is_known(launch.class, launch.now))
 		ticket->charge = ticket->charge > vg_stuck_ns ? ticket->charge : vg_stuck_ns;
 	ticket->meter->together = (launch.joins ? ticket->meter->together : 0) + ticket->charge;

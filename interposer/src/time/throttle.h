@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the throttle of a GPU of which the container may use only a part of the time.
-// The throttle makes launches wait until there is allowance, and enters their work into the meter.
+// This header covers the throttle of a GPU whose time the container may use only in part. The
+// throttle delays launches until the container has allowance, and enters their work into the meter.
 //
 // VG_WORK is the body of a function that sends work to the GPU. In a container without a compute
 // limit, VG_WORK costs two loads and a branch.
@@ -14,8 +14,8 @@
 #include "pages/limits.h"
 #include "place.h"
 
-// vg_throttle_state returns the state if any GPU of the container has a compute limit, and NULL
-// otherwise.
+// vg_throttle_state returns the state if any GPU of the container has a compute limit.
+// vg_throttle_state returns NULL without a compute limit.
 static inline struct vg_state *vg_throttle_state(void)
 {
 	struct vg_state *state = vg_state_ready();
@@ -46,8 +46,8 @@ static inline CUresult vg_throttle_end(struct vg_ticket *ticket, CUresult result
 void vg_throttle_waited(struct vg_state *state, struct vg_meter *meter);
 
 // vg_throttle_drop_stream drops a stream before it is destroyed. vg_throttle_drop_context drops a
-// context before its destruction is attempted; vg_throttle_left_context follows with the result.
-// vg_throttle_forget discards the measurements of a key.
+// context before its destruction is attempted. vg_throttle_left_context must follow with the result
+// of the destruction. vg_throttle_forget discards the measurements of a key.
 void vg_throttle_drop_stream(struct vg_state *state, CUstream stream);
 void vg_throttle_drop_context(struct vg_state *state, CUcontext context);
 void vg_throttle_left_context(struct vg_state *state, CUcontext context, bool ended);

@@ -4,8 +4,8 @@
 
 #include "pages/pages.h"
 
-// vg_unmeasured_note writes the start of unmeasured work to the slot, for the process that finds
-// this one dead.
+// vg_unmeasured_note writes the start of unmeasured work to the slot. If this process dies, another
+// process charges that work (vg_slots_settle).
 static void vg_unmeasured_note(struct vg_unmeasured *unmeasured, const struct vg_pages *pages, uint32_t device)
 {
 	if (unmeasured->count == 0)

@@ -7,9 +7,10 @@
 #include "driver/stream.h"
 #include "meter.h"
 
-// How long work counts as under way beyond its estimate if the driver does not report its state.
+// vg_unknown_ns is the time beyond its estimate for which work counts as unfinished if the driver
+// does not report the work's state.
 static const uint64_t vg_unknown_ns = 1000000000;
-// Work is checked this part of its charge before the charge has passed.
+// The first check of work is earlier than the expected end by 1/vg_early_part of the charge.
 static const int64_t vg_early_part = 8;
 
 void vg_wall_blind(struct vg_meter *meter, struct vg_stream *stream)
@@ -43,7 +44,7 @@ void vg_wall_failed(struct vg_meter *meter, int64_t charge)
 	meter->wall.charged -= charge;
 }
 
-// vg_wall_end settles the time that the streams took together.
+// vg_wall_end settles the time that all streams without events took together.
 static void vg_wall_end(struct vg_meter *meter, uint64_t now)
 {
 	struct vg_wall *wall = &meter->wall;
@@ -52,15 +53,15 @@ static void vg_wall_end(struct vg_meter *meter, uint64_t now)
 	int64_t took = wall->charged;
 	uint64_t each;
 
-	// The streams may have finished long before this check. Known work counts for the time that it
-	// was charged; work of unknown length counts for the whole time.
+	// The streams may have finished long before this check. Known work counts for its charge.
+	// Work of unknown length counts for the whole time.
 	if (took > most || wall->fresh)
 		took = most;
 	else if (took < least)
 		took = least;
 	meter->owed += took - wall->charged;
-	// Do not observe the longest possible time: it contains launches that wait for allowance,
-	// so that the estimate would grow by its own waits.
+	// The longest possible time is not observed, because it contains waits of launches for
+	// allowance. The estimate would grow by these waits.
 	each = wall->count ? (uint64_t)took / wall->count : 0;
 	if (wall->key && each)
 		vg_estimate_observe(vg_estimate_of(&meter->estimates, wall->key, each), each, each, now);
@@ -69,8 +70,8 @@ static void vg_wall_end(struct vg_meter *meter, uint64_t now)
 	*wall = (struct vg_wall){0};
 }
 
-// vg_wall_ask asks the driver whether a stream has work. vg_wall_ask asks about a default stream in
-// that stream's context, and about a per-thread stream only in its thread.
+// vg_wall_ask asks the driver whether a stream has work. vg_wall_ask queries a default stream in
+// that stream's context, and a per-thread stream only in its thread.
 static enum vg_work_left vg_wall_ask(const struct vg_stream *stream, uint64_t context)
 {
 	bool made = stream->handle && stream->handle != vg_legacy_stream && !stream->thread;
@@ -88,8 +89,8 @@ static enum vg_work_left vg_wall_ask(const struct vg_stream *stream, uint64_t co
 	return left;
 }
 
-// vg_wall_stays reports whether a stream still counts as busy. If no thread can ask, as for the
-// stream of an ended thread, the stream counts as done some time after it should be.
+// vg_wall_stays reports whether a stream still counts as busy. A stream whose state is unknown,
+// such as that of an ended thread, counts as done after vg_unknown_ns beyond the estimate.
 static bool vg_wall_stays(const struct vg_stream *stream, enum vg_work_left left, uint64_t now)
 {
 	return left == vg_work_left || (left != vg_work_none && now < stream->idle_at + vg_unknown_ns);

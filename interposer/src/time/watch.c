@@ -15,11 +15,11 @@
 #include "throttle.h"
 
 enum {
-	vg_watch_ns = 50000,  // between two looks
-	vg_close_ns = 10000,  // …near the time at which the work should be done
+	vg_watch_ns = 50000,  // time between two checks
+	vg_close_ns = 10000,  // time between two checks near the expected end of the work
 	vg_near_ns = 200000,
-	vg_alone_ns = 1000000, // …without other processes
-	vg_meter_wait_ns = 1000000, // a wait for the GPU need not be a wait for a meter, too
+	vg_alone_ns = 1000000, // time between two checks without other processes
+	vg_meter_wait_ns = 1000000, // longest wait for a meter
 };
 
 // vg_watched is the object that a thread waits for.
@@ -75,8 +75,8 @@ static struct vg_meter *vg_watch_meter(struct vg_state *state)
 	return index < 0 ? NULL : atomic_load(&state->meters[index]);
 }
 
-// vg_watch_pause returns how long to wait until the next check, in ns. Without other processes, a
-// check before the expected end of the work can only find new processes.
+// vg_watch_pause returns the time until the next check, in ns. Without other processes, a check
+// before the expected end of the work can only find new processes.
 static uint64_t vg_watch_pause(const struct vg_meter *meter, uint64_t now, bool probes)
 {
 	uint64_t end = vg_meter_busy_until(meter);
@@ -86,8 +86,8 @@ static uint64_t vg_watch_pause(const struct vg_meter *meter, uint64_t now, bool 
 	return probes || end < now ? vg_watch_ns : vg_min(end - vg_near_ns - now, vg_alone_ns);
 }
 
-// vg_watch_look sends a probe if it is time. vg_watch_look returns how long to wait until the next
-// check, in ns; 0: nothing is left to be watched.
+// vg_watch_look sends a probe if the last probe is old enough. vg_watch_look returns the time until
+// the next check, in ns, or 0 if no unfinished work is long.
 static uint64_t vg_watch_look(struct vg_meter *meter, uint64_t context, uint64_t *probed)
 {
 	uint64_t now = vg_now();
@@ -110,16 +110,16 @@ void vg_watch_polled(void)
 	struct vg_state *state = vg_throttle_state();
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
 
-	// The lock's holder sends probes itself, or will do so at its next check.
+	// The lock's holder sends probes now or at its next check.
 	if (!meter || !vg_meter_try_lock(meter))
 		return;
 	vg_watch_look(meter, vg_handle_context(), &meter->polled);
 	vg_meter_unlock(meter);
 }
 
-// vg_watch waits for an object, and reports whether that delayed the caller's own call of the
-// driver. If streams may be captured, vg_watch returns at once. A capture forbids many of the calls
-// made here, while the program's own call is the program's responsibility.
+// vg_watch waits for an object, and reports whether the wait delayed the program's call of the
+// driver. If streams may be captured, vg_watch returns at once, because a capture forbids many of
+// vg_watch's calls.
 static bool vg_watch(const struct vg_watched *watched)
 {
 	struct vg_state *state = vg_throttle_state();
@@ -156,7 +156,7 @@ bool vg_watch_event(CUevent event)
 }
 
 // vg_watch_current returns the context if it is the thread's current context, whose streams the
-// thread may query, and 0 otherwise.
+// thread may query. For any other context, vg_watch_current returns 0.
 static uint64_t vg_watch_current(CUcontext context)
 {
 	uint64_t current = vg_handle_context();
