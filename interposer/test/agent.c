@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // agent serves the agent's socket of a container. agent reports the memory that a process
-// physically holds, from the simulator's state, as the agent on a host does from NVML. agent can
-// also misbehave.
+// physically holds, from the simulator's state. The agent on a host reports this memory from NVML.
+// agent can also misbehave.
 //
 // agent [MODE] STATE DIR…
 //
@@ -108,7 +108,7 @@ static void misbehave(struct message *answer)
 		answer->count = 1000;
 }
 
-// answer returns whether the connection is to be closed.
+// answer returns true if the connection must be closed.
 static int answer(int fd)
 {
 	struct message message = {.magic = {'N', 'V', 'G', 'H'}, .version = 1};

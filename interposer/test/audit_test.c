@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This test covers the effect of the agent's answers, with other calls during a query. The test
-// plays the answer, so that other threads can act at the worst moment: between the measurement and
-// the reading of the account.
+// simulates the agent, so that other threads can act at the worst moment: between the measurement
+// and the reading of the charges.
 
 #define _GNU_SOURCE
 #include "memory/audit.h"
@@ -93,12 +93,13 @@ static uint64_t used(void)
 {
 	uint64_t sum = vg_usage_memory(&state->pages, 0);
 
-	// The sum is not only on the page, which other processes of the container can write.
+	// The process also stores the sum in memory that other processes of the container cannot
+	// write.
 	CHECK_EQUAL(atomic_load(&state->pages.own[0]), sum);
 	return sum;
 }
 
-// estimate charges an estimate, forget releases the charge.
+// estimate charges an estimate. forget releases the charge.
 static void estimate(uint64_t bytes)
 {
 	CHECK(vg_reserve(&state->pages, 0, bytes));
@@ -147,7 +148,7 @@ static void test_estimates(void)
 	teardown();
 }
 
-// A released estimate takes its credit along: the remaining charge is never too small.
+// The end of an estimate first reduces the credit, so that the remaining charge is never too small.
 static void test_estimates_end(void)
 {
 	setup();
@@ -179,7 +180,7 @@ static void test_last_context(void)
 	teardown();
 }
 
-// begin_context begins a context with an estimated charge of 500, end_context ends it.
+// begin_context begins a context with an estimated charge of 500. end_context ends the context.
 static void begin_context(void)
 {
 	vg_correction_context_began(state, 0);
@@ -197,8 +198,8 @@ static void keep_export(uint64_t bytes)
 	vg_correction_export_kept(state, 0, bytes);
 }
 
-// Either the context or the export is still held. The end of the context does not show which. The
-// next context is not charged in addition.
+// Either the context or the export takes the measured memory. The end of the context does not show
+// which of the two takes the memory. The next context is not charged in addition.
 static void test_context_again(void)
 {
 	setup();
@@ -229,7 +230,7 @@ static void test_context_again(void)
 	teardown();
 }
 
-// The estimates that end before the next context begins are charged to that context.
+// Estimates that end before the next context begins reduce the charge that the context would reuse.
 static void test_estimate_ends_before_a_context(void)
 {
 	setup();
@@ -265,7 +266,7 @@ static void give(void)
 	meanwhile = NULL;
 }
 
-// An estimate of 300, too large by 200, ends during the measurement of another one.
+// An estimate of 300, too large by 200, ends during the measurement of another estimate.
 static void give_estimate(void)
 {
 	vg_calls_begin(state);
@@ -275,7 +276,7 @@ static void give_estimate(void)
 	meanwhile = NULL;
 }
 
-// The measurement is from before another thread's call, and the account from after it.
+// The measurement is from before another thread's call, and the charges are from after that call.
 static void test_calls_meanwhile(void (*call)(void), uint64_t want)
 {
 	setup();
@@ -323,7 +324,7 @@ static void test_calls_under_way(void)
 	teardown();
 }
 
-// Without an answer the charges stay, and a silent agent is not queried again immediately.
+// Without an answer, the charges stay. A silent agent is not queried again immediately.
 static void test_no_answer(void)
 {
 	setup();
@@ -343,8 +344,8 @@ static void test_no_answer(void)
 	teardown();
 }
 
-// An unanswered query is repeated once the silence is over. A query that was not made is repeated
-// after the usual time.
+// An unanswered query is repeated after the backoff. A query that was not made is made after the
+// usual interval.
 static void test_question_repeated(void)
 {
 	const struct timespec silence = {.tv_nsec = 130000000};
@@ -398,7 +399,7 @@ static void test_cancelled(void *(*ask)(void *))
 	meanwhile = pthread_testcancel;
 	CHECK_EQUAL(pthread_create(&thread, NULL, ask, NULL), 0);
 	CHECK_EQUAL(pthread_join(thread, &result), 0);
-	CHECK(result == PTHREAD_CANCELED); // it is cancelled in the end
+	CHECK(result == PTHREAD_CANCELED); // the cancellation takes effect after the query
 	CHECK_EQUAL(questions, 1);
 	CHECK_EQUAL(used(), 500);
 	meanwhile = NULL;
@@ -430,7 +431,7 @@ static void refresh_pool(void)
 	meanwhile = NULL;
 }
 
-// A pool returns memory without a call, and stays charged with it for a while.
+// A pool that returns memory without a call stays charged until the next query of the pool.
 static void test_pool_that_shrinks(void)
 {
 	setup();
@@ -449,8 +450,8 @@ static void test_pool_that_shrinks(void)
 	teardown();
 }
 
-// A container whose page was forged keeps the floor of the agent's observation, whatever this
-// process measures of its own memory.
+// After a forgery of the page, the agent's observation still is a lower bound of the container's
+// use, whatever this process measures of its own memory.
 static void test_floor_stays(void)
 {
 	char dir[sizeof state->pages.usage_path];

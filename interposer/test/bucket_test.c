@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the bucket of GPU time. Clocks are arguments.
+// This test covers the bucket of GPU time. All times are arguments.
 
 #include <string.h>
 
@@ -43,9 +43,9 @@ static void test_bucket_caps(void)
 	CHECK_EQUAL(fill(&device, now + 900 * ms, half, vg_bucket_idle_cap), vg_bucket_idle_cap);
 }
 
-// Work that is charged afterwards leaves the bucket as if it had been charged at its launch,
-// although a full bucket could not hold the time earned meanwhile. The same holds for several
-// processes.
+// Work that is charged late leaves the bucket as if the work had been charged at its launch,
+// although a full bucket could not hold the time earned meanwhile. The result is the same for
+// several processes.
 static void test_bucket_returns(void)
 {
 	const uint32_t most = 900000;
@@ -65,7 +65,7 @@ static void test_bucket_returns(void)
 	CHECK_EQUAL(device.clipped_ns, 0);
 }
 
-// A refill counts less time than the work may have taken.
+// Work may have taken longer than the time that a refill counts.
 static void test_bucket_returns_of_seconds(void)
 {
 	struct vg_container_device device = {0};
@@ -120,8 +120,8 @@ static void test_bucket_of_a_forger(void)
 	}
 }
 
-// A lease adds to the part while it lasts, and is not saved up. The lease does not change the saved
-// time of the part itself.
+// A lease adds to the container's part while the lease lasts, and is not saved. The lease does not
+// change the saved time of the container's part.
 static void test_bucket_uses_leases(void)
 {
 	struct vg_container_device device = {0};
@@ -139,12 +139,12 @@ static void test_bucket_uses_leases(void)
 	for (int i = 0; i < 8; i++)
 		vg_bucket_fill(&device, now += ms, 1000, vg_bucket_idle_cap, all);
 	CHECK(fill(&device, now, half, vg_bucket_idle_cap) < vg_bucket_lent_cap + ms / 50);
-	// A new lease does not cover the time before it.
+	// A new lease does not cover the time before the lease.
 	vg_bucket_charge(&device, 500 * ms);
 	CHECK(vg_bucket_fill(&device, now += 200 * ms, half, vg_bucket_idle_cap, all) < -380 * ms);
 }
 
-// After a pause in refills, a new lease covers at most 20 ms of it.
+// After a pause in refills, a new lease covers at most 20 ms of the pause.
 static void test_bucket_bounds_leases(void)
 {
 	struct vg_lease all = {VG_PPM, start + 1000 * ms};
@@ -153,7 +153,7 @@ static void test_bucket_bounds_leases(void)
 	CHECK_EQUAL(vg_bucket_fill(&device, start + 200 * ms, 0, vg_bucket_idle_cap, all), -480 * (int64_t)ms);
 }
 
-// A lease that ended before the last refill, or at that time, adds nothing.
+// A lease that ended before or at the last refill adds nothing.
 static void test_bucket_ignores_ended_leases(void)
 {
 	const uint64_t ends[] = {start, start - 1, start - ms, 1, 0};
@@ -166,7 +166,7 @@ static void test_bucket_ignores_ended_leases(void)
 	}
 }
 
-// A read returns the balance after a refill, and does not change the bucket.
+// vg_bucket_peek returns the balance after a refill, and does not change the bucket.
 static void test_peek(void)
 {
 	const struct {
@@ -211,8 +211,8 @@ static void test_bucket_refills_in_steps(void)
 	CHECK_EQUAL(device.bucket_filled_ns, start + 5000);
 }
 
-// The time of the last refill may be later than now, from another thread, but by at most a second.
-// A forged later time must not stop refills.
+// The time of the last refill may be later than now, if another thread has refilled, but by at most
+// a second. A forged later time must not stop refills.
 static void test_bucket_refilled_later(void)
 {
 	const uint64_t now = start, second = 1000 * ms;
@@ -238,7 +238,7 @@ static void test_bucket_counts_what_it_clips(void)
 	fill(&device, start + 5000, 200, vg_bucket_idle_cap);
 	CHECK_EQUAL(device.clipped_ns, 1);
 
-	// A forged balance is cut, and no part of it counts as earned.
+	// A forged balance is bounded, and no part of the balance counts as earned.
 	device = (struct vg_container_device){.bucket_ns = 100 * ms, .bucket_filled_ns = start};
 	CHECK_EQUAL(fill(&device, start + 10 * ms, half, vg_bucket_idle_cap), vg_bucket_busy_cap);
 	CHECK_EQUAL(device.clipped_ns, 5 * ms);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// cancelled has a thread cancelled during the interposer's wait for a silent agent. The other
-// threads continue. The charges of the other threads are corrected by the agent's measurement once
-// the agent answers, after this program has written a line. Run by unkind_test.sh.
+// cancelled cancels a thread during the interposer's wait for a silent agent. The other threads
+// continue. The agent answers after this program has written a line, and the measurement then
+// corrects the charges of the other threads. unkind_test.sh runs this program.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -38,7 +38,7 @@ static void *ask(void *context)
 {
 	CHECK_EQUAL(CALL("cuCtxSetCurrent", (void *), context), 0);
 	CHECK_EQUAL(pthread_cancel(pthread_self()), 0);
-	CHECK_EQUAL(alloc(refused_bytes), CUDA_ERROR_OUT_OF_MEMORY); // asks before the refusal
+	CHECK_EQUAL(alloc(refused_bytes), CUDA_ERROR_OUT_OF_MEMORY); // after a query to the agent
 	pthread_testcancel();
 	return NULL;
 }
@@ -66,7 +66,7 @@ int main(void)
 	CHECK_EQUAL(CALL("cuCtxGetCurrent", (void **), &context), 0);
 	refused_bytes = left() + 64 * MIB;
 	CHECK_EQUAL(alloc(refused_bytes), CUDA_ERROR_OUT_OF_MEMORY); // all log lines have been written
-	nanosleep(&silence, NULL); // a silent agent is asked again after this time
+	nanosleep(&silence, NULL); // the longest backoff after a query without an answer
 	cancel_one(context);
 	began = now();
 	CHECK_EQUAL(alloc(64 * MIB), 0);

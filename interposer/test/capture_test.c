@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers captures, and the interposer's own use of streams. The driver here has a legacy
-// stream and blocking streams. During a capture of a blocking stream, the driver does not report
-// the state of the legacy stream, which no thread may touch.
+// This test covers captures, and the interposer's own use of streams. The simulated driver has a
+// legacy stream and blocking streams. During a capture of a blocking stream, the driver does not
+// report the state of the legacy stream, and no thread may touch the legacy stream.
 
 #include <pthread.h>
 #include <sched.h>
@@ -58,7 +58,7 @@ static CUresult driver_begin(CUstream on, int mode)
 	return CUDA_SUCCESS;
 }
 
-// The event belongs to a capture.
+// driver_wait makes a stream wait for an event of a capture.
 static CUresult driver_wait(CUstream on, CUevent event, unsigned flags)
 {
 	(void)event;
@@ -86,7 +86,7 @@ static CUresult driver_destroy(CUstream on)
 	return (CUresult)refuse;
 }
 
-// The status of the legacy stream beside a capture is meaningless.
+// driver_asked returns an error, and a meaningless status, for the legacy stream during a capture.
 static CUresult driver_asked(CUstream on, int *status)
 {
 	*status = atomic_load(&capturing[number_of(on)]);
@@ -151,7 +151,7 @@ static void test_count(void)
 	CHECK_EQUAL(open_captures(), 0);
 }
 
-// Many captures of many streams are counted correctly. Unseen ends never lower the count.
+// Many captures of many streams are counted correctly. Unnoticed ends never lower the count.
 static void test_many(void)
 {
 	enum { many = 200 };
@@ -203,7 +203,8 @@ static void *touch(void *argument)
 	return NULL;
 }
 
-// No capture begins while the legacy stream is touched, and no touch happens beside one.
+// No capture begins while the interposer touches the legacy stream. The interposer does not touch
+// the legacy stream during a capture.
 static void test_threads(void)
 {
 	enum { capturers = 2, touchers = 2 };
@@ -235,7 +236,7 @@ static void *capture_and_join(void *unused)
 	return unused;
 }
 
-// No stream joins a capture while it is touched.
+// No stream joins a capture while the interposer touches the stream.
 static void test_join(void)
 {
 	pthread_t thread;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers single claims: the memory held before the driver's call and the charge after
-// it. release_test.c tests the release when memory is freed, claims_test.c many claims at once.
+// This test covers single claims: the reservation before the driver's call and the charge after the
+// call. release_test.c covers the release of freed memory. claims_test.c covers many claims at
+// once.
 
 #include "memory/claim.h"
 
@@ -78,7 +79,7 @@ static void test_a_claim_is_held_then_charged_then_released(void)
 	CHECK_EQUAL(under_way(), 0);
 }
 
-// Memory in pools and graphs has records of its own.
+// Pools and graphs have records, so that claims for their memory have no entry.
 static void test_which_claims_have_an_entry(void)
 {
 	const struct {
@@ -112,7 +113,7 @@ static void test_a_refused_claim_is_over(void)
 	CHECK_EQUAL(under_way(), 0);
 }
 
-// A process that allocates has its memory measured now and then.
+// A process that allocates queries the agent from time to time.
 static void test_a_claim_asks_the_agent(void)
 {
 	begin();
@@ -125,7 +126,7 @@ static void test_a_claim_asks_the_agent(void)
 	CHECK_EQUAL(agent.questions, 1);
 }
 
-// Before a claim is refused, the agent may find that the process holds less than it is charged with.
+// Before a claim is refused, the agent may measure that the process holds less than its charge.
 static void test_a_correction_makes_room(void)
 {
 	begin();
@@ -143,8 +144,8 @@ static void test_a_correction_makes_room(void)
 	check_over();
 }
 
-// A part of a context's estimate may be charged already. A claim takes that part over, and returns
-// it if no context begins.
+// A part of a context's estimate may be charged already. A claim takes over that part, and returns
+// the part if no context begins.
 static void test_a_context_that_is_charged_in_part(void)
 {
 	struct vg_correction *correction;
@@ -181,7 +182,7 @@ static void test_a_context_that_is_charged_in_part(void)
 	CHECK_EQUAL(correction->again, 0);
 }
 
-// A void claim never lowers other claims' holds, however often it is voided.
+// A void claim never lowers other claims' reservations, however often the test voids the claim.
 static void test_a_void_claim(void)
 {
 	begin();
@@ -206,7 +207,7 @@ static void test_a_claim_becomes_what_was_taken(void)
 	CHECK(vg_claim_resize(&claim, 100 * mib));
 	CHECK(!vg_claim_resize(&claim, 101 * mib));
 	CHECK_EQUAL(own()->pending, 100 * mib);
-	vg_claim_settle_as(&claim, VG_ARRAY, 5, 9, 40 * mib); // 60 bytes stay charged
+	vg_claim_settle_as(&claim, VG_ARRAY, 5, 9, 40 * mib); // 60 MiB stay charged
 	check_over();
 	CHECK_EQUAL(own()->used, 100 * mib);
 	vg_release_finish(state, vg_release_begin(state, VG_ARRAY, 5), CUDA_SUCCESS);
@@ -255,7 +256,7 @@ static void test_refusals(void)
 	CHECK_EQUAL(own()->refusals, 2);
 	CHECK_EQUAL(state->pages.usage->header.refusals[0].counts[VG_WAY_MANAGED], 2);
 
-	// A claim that neither waits nor reports.
+	// vg_claim_at_once neither waits nor reports a refusal.
 	CHECK_EQUAL(vg_claim_at_once(&claim, 0, VG_WAY_ALLOC, 3 * mib), CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK_EQUAL(own()->refusals, 2);
 	CHECK_EQUAL(vg_claim_at_once(&claim, 0, VG_WAY_ALLOC, 2 * mib), CUDA_SUCCESS);
@@ -304,7 +305,7 @@ static void test_other_gpus(void)
 		CUresult answer, want;
 	} cases[] = {
 		{0, CUDA_SUCCESS, CUDA_SUCCESS},
-		{1, CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY}, // not of the container
+		{1, CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY}, // not a GPU of the container
 		{2, CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY},
 		{3, CUDA_SUCCESS, CUDA_ERROR_INVALID_DEVICE},
 		{-1, CUDA_SUCCESS, CUDA_ERROR_INVALID_DEVICE},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A process's charge is never less than its memory, at any moment of any call. Other threads run at
-// that moment, and the agent may be measuring the process.
+// This test checks that a process's charge is never less than its memory, at any moment of any
+// call. Other threads run at that moment, and the agent may be measuring the process.
 
 #include <string.h>
 
@@ -27,7 +27,7 @@ static void anybody(void);
 
 static bool quiet; // all other threads have ended
 
-// others lets other threads act. Each thread has a current context.
+// others runs the steps of other threads. Each thread has a current context.
 static void others(void)
 {
 	static int depth;
@@ -80,7 +80,7 @@ struct piece {
 static struct {
 	struct {
 		bool there;
-		unsigned busy; // calls in progress with it
+		unsigned busy; // calls in progress with the context
 	} contexts[model_contexts];
 	unsigned retained;
 	bool resetting;
@@ -182,7 +182,7 @@ static void create(int at)
 	done[4] += program.memories[at].handles;
 }
 
-// settle drops memory without handles and mappings.
+// settle drops memory that has neither handles nor mappings.
 static void settle(int at)
 {
 	if (!program.memories[at].handles && !program.memories[at].mapped &&
@@ -425,7 +425,7 @@ static void begin(void)
 	state = test_process(&device, 1);
 }
 
-// measured returns the charge once the agent has answered.
+// measured waits for an answer of the agent, and returns the charge.
 static uint64_t measured(void)
 {
 	uint32_t answers = atomic_load(&state->corrections_made);
@@ -454,7 +454,7 @@ static void end(void)
 	CHECK_EQUAL(state->corrections[0].unseen, 0);
 }
 
-// A context in place of the last ended one is charged the same, whatever was exported before.
+// A context that replaces the last context has the same charge, whatever was exported before.
 static void test_contexts_one_by_one(void)
 {
 	CUcontext context;

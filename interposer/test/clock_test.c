@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the clock that uses the processor's counter. The clock returns the kernel's
-// time, seldom reads the kernel's clock, and detects a change of the counter's rate.
+// This test covers the clock that uses the processor's counter. The clock must return the kernel's
+// time, seldom read the kernel's clock, and detect a change of the counter's rate.
 
 #include "base/clock.h"
 
@@ -15,8 +15,8 @@ enum {
 	told = 200 * ms, // duration of a comparison
 };
 
-// compare reads the clock beside the kernel's for a while. compare returns the number of reads of
-// the kernel's clock.
+// compare compares the clock with the kernel's clock for a while. compare returns the number of
+// reads of the kernel's clock.
 static int compare(struct vg_clock *clock, uint64_t ns)
 {
 	uint64_t began = vg_now();
@@ -38,7 +38,7 @@ static int compare(struct vg_clock *clock, uint64_t ns)
 
 static void test_tells_the_time(struct vg_clock *clock)
 {
-	// Learning the counter's rate takes two reads without an interruption between them.
+	// The clock needs two uninterrupted readings to measure the counter's rate.
 	for (int i = 0; i < 50 && vg_clock_counts_evenly() && !clock->rate; i++)
 		compare(clock, 20 * ms);
 	CHECK_EQUAL(clock->rate != 0, vg_clock_counts_evenly());
@@ -55,7 +55,8 @@ static void test_counter_that_jumps(struct vg_clock *clock)
 	}
 }
 
-// Until this point the counter ran at half the rate. The old rate is not used after its detection.
+// The test simulates a counter that ran at half the rate until now. The clock must not use the old
+// rate after it has detected the change.
 static void test_counter_at_another_rate(struct vg_clock *clock)
 {
 	uint64_t until = vg_now() + ms;

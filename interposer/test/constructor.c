@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The constructor of this library allocates with CUDA, and the destructor frees the memory. The
-// constructor sets CONSTRUCTED in the program's environment when it is done.
+// The constructor of this library allocates with CUDA, and the destructor frees the memory. At its
+// end, the constructor sets CONSTRUCTED in the program's environment.
 
 #include <stdint.h>
 #include <stdlib.h>

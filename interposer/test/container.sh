@@ -15,8 +15,8 @@ sanitizer=${5:+$5:}
 work=$(mktemp -d) || exit 1
 declare -A agents
 trap 'kill $(jobs -p) "${agents[@]}" 2>/dev/null; wait; "$gpusim/gpusim" destroy "$work/sim"; rm -rf "$work"' EXIT
-# Programs end without freeing their memory, and its records are in a mapping that the leak checker
-# does not scan.
+# Programs end without freeing their memory, and the leak checker does not scan the mapping with the
+# records of this memory.
 export ASAN_OPTIONS=detect_leaks=0
 set +m
 failures=0
@@ -62,24 +62,24 @@ machine() {
 	rm -rf "$work/sim"
 	mkdir "$work/sim"
 	"$gpusim/gpusim" create --gpus 2 --memory 16GiB "$work/sim" >/dev/null || exit 1
-	# The libraries with the names of the profile's driver.
+	# driver_libraries is the directory of the libraries with the names of the profile's driver.
 	driver_libraries=$gpusim/drivers/$(names)
 	[ -e "$driver_libraries/libcuda.so.1" ] || { echo "no $driver_libraries/libcuda.so.1" && exit 1; }
 	mapfile -t uuids < <(oracle | grep -o '"uuid":"GPU-[^"]*"' | head -n 2 | cut -d'"' -f4)
-	# The size of a context, which the agent of a host measures.
+	# context is the size of a context, which the agent of a host measures.
 	rm -f "$work/native"
 	native "$workloads/fill" --max 1 --hold 100 >"$work/native" 2>/dev/null &
 	while [ ! -s "$work/native" ]; do sleep 0.02; done
 	context=$(oracle | grep -o '"context_bytes": *[0-9]*' | head -n 1 | grep -o '[0-9]*$')
 	kill -9 "$(field pid <"$work/native")"
 	wait $! 2>/dev/null
-	# The agent of a test's containers: see agent.c.
+	# agent is the mode of the agent of a test's containers: see agent.c.
 	agent=-honest
 	[ "$(profile nvml)" != not-available ] || agent=-blind
 }
 
-# serve NAME [MODE] starts an agent for the container, in place of the last one. Without a mode, the
-# profile's driver selects the mode.
+# serve NAME [MODE] stops the container's agent, and starts a new agent. Without MODE, the profile's
+# driver selects the mode.
 serve() {
 	local dir=$work/$1
 	unserve "$1"
@@ -88,7 +88,7 @@ serve() {
 	# The agent must answer within 18 ms on any machine.
 	nice -n -15 "$(dirname "$mkpages")/agent" "${2:-$agent}" "$work/sim/state" "$dir" >"$dir/serving" 2>/dev/null &
 	agents[$1]=$!
-	disown $! # excludes it from the jobs that tests wait for
+	disown $! # excludes the agent from the jobs that tests wait for
 	while [ ! -s "$dir/serving" ]; do sleep 0.01; done
 }
 
@@ -113,7 +113,7 @@ pages() {
 	[ -n "${agents[$name]:-}" ] || serve "$name"
 }
 
-# least LIMIT prints the bytes that a process must be granted, beside its context.
+# least LIMIT prints the least number of bytes that a process must be granted, besides its context.
 least() {
 	if [ "$agent" = -honest ]; then echo $(($1 - context - $1 / 100)); else echo $(($1 - 2 * context)); fi
 }

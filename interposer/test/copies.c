@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // copies checks for every copy whether the limit on GPU time applies. Copies within a device are
-// limited; copies from and to the host or another device are free. Run by doors_test.sh, with two
-// GPUs. `copies load` copies for a second and a half.
+// limited. Copies from and to the host or another device are not limited. doors_test.sh runs this
+// program, with two GPUs. `copies load` copies for a second and a half.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "pages/pages_gen.h"
 #include "program.h"
 
-// The simulator moves the content of smaller copies, which costs the host's time.
+// For smaller copies, the simulator also moves the content, which costs time of the host.
 enum { bytes = 4096, load_bytes = 1 << 30, not_supported = CUDA_ERROR_NOT_SUPPORTED };
 
 // CALL calls a function of the driver by name, with these types.
@@ -37,7 +37,7 @@ static const struct vg_usage_page *usage(void)
 	return page;
 }
 
-// launches counts this container's work that passed the throttle.
+// launches returns the number of this container's launches that the throttle has counted.
 static uint64_t launches(void)
 {
 	uint64_t sum = 0;
@@ -69,8 +69,8 @@ static void start(void)
 	CHECK_EQUAL(CALL("cuArrayCreate_v2", (CUarray *, const CUDA_ARRAY_DESCRIPTOR *), &array, &shape), 0);
 }
 
-// METERED expects work through the throttle, even if the simulator does not support the call. FREE
-// expects none.
+// METERED expects a call that the throttle counts, even if the simulator does not support the call.
+// FREE expects a call that the throttle does not count.
 #define METERED(name, types, ...) expect(name, 1, CALL(name, types, __VA_ARGS__))
 #define FREE(name, types, ...) expect(name, 0, CALL(name, types, __VA_ARGS__))
 
@@ -136,7 +136,7 @@ static void test_volumes(void)
 	outside.srcMemoryType = CU_MEMORYTYPE_HOST;
 	outside.srcHost = host;
 	for (size_t i = 0; i < 4; i++) {
-		// The contexts are reserved fields in copies other than peer copies.
+		// In copies other than peer copies, the contexts are reserved fields.
 		within.srcContext = within.dstContext = i < 2 ? NULL : contexts[0];
 		METERED(calls[i], (const CUDA_MEMCPY3D_PEER *), &within);
 		FREE(calls[i], (const CUDA_MEMCPY3D_PEER *), &outside);
@@ -148,7 +148,7 @@ static void test_volumes(void)
 	FREE("cuMemcpy3DPeerAsync", (const CUDA_MEMCPY3D_PEER *, CUstream), &within, NULL);
 }
 
-// CUDA 3.1 and earlier have addresses of 32 bits.
+// Functions of CUDA 3.1 and earlier have addresses of 32 bits.
 static void test_old(void)
 {
 	const CUDA_MEMCPY2D_v1 plane = {.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = 1,
@@ -200,7 +200,7 @@ static void test_peers(void)
 #define VOLUMES_V1 (size_t, CUDA_MEMCPY3D_BATCH_OP *, size_t *, unsigned long long, CUstream)
 #define VOLUMES (size_t, CUDA_MEMCPY3D_BATCH_OP *, unsigned long long, CUstream)
 
-// A batch is metered if any copy in it is within a device.
+// A batch is metered if any copy of the batch is within a device.
 static void test_batches(void)
 {
 	static const char *const old[] = {"cuMemcpyBatchAsync", "cuMemcpyBatchAsync_ptsz"};
@@ -208,7 +208,7 @@ static void test_batches(void)
 	CUdeviceptr here = (CUdeviceptr)(uintptr_t)host;
 	CUdeviceptr to[] = {first, first}, from[] = {here, second}, outside[] = {here, here};
 	size_t sizes[] = {64, bytes}, index = 0, failed;
-	int order[4] = {1}; // CUmemcpyAttributes: in the stream's order
+	int order[4] = {1}; // CUmemcpyAttributes: the copies are in the stream's order
 
 	for (size_t i = 0; i < 2; i++) {
 		METERED(old[i], BATCH_V1, to, from, sizes, 2, order, &index, 1, &failed, NULL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares functions that pass memory to another process for tests: descriptors over a
-// socket, and pools.
+// This header declares functions with which tests pass memory to another process, by descriptors
+// over a socket and by pools.
 
 #ifndef VG_TEST_DESCRIPTOR_H
 #define VG_TEST_DESCRIPTOR_H
@@ -49,8 +49,8 @@ struct exported_piece {
 	char bytes[64];
 };
 
-// send_piece sends an allocation of a new pool, and the pool. send_piece returns false without
-// room.
+// send_piece sends an allocation of a new pool, and the pool. send_piece returns false if the limit
+// has no room.
 static inline bool send_piece(int to, size_t bytes)
 {
 	const CUmemPoolProps properties = {.allocType = 1, .handleTypes = posix_fd,

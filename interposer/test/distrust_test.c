@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This test covers the interposer's reports to the agent about its measurements: the clock's drift
-// and the length of a turn, from probes, and the number of distrusted probes. Clocks are arguments.
+// and the length of a turn, from probes, and the number of rejected probes. All times are
+// arguments.
 
 #include "time/distrust.h"
 
@@ -19,9 +20,9 @@ static const struct vg_limits_page limits;
 static struct vg_usage_page usage;
 static const struct vg_pages pages = {.limits = &limits, .usage = &usage};
 
-// told holds the drift and turn after two seconds on a card with this drift and these slices. With
-// slices, every second slice belongs to other containers. With `pause`, no probe runs for half a
-// second.
+// told holds the reported drift and turn after two seconds on a card with this drift and these
+// slices. With slices, every second slice belongs to other containers. With `pause`, no probe runs
+// for half a second.
 struct told {
 	int64_t ppb, turn;
 };
@@ -98,7 +99,7 @@ static void test_lapsed_claims(void)
 	vg_distrust_lapsed(&meter, 0);
 	vg_distrust_lapsed(&meter, -1);
 	CHECK_EQUAL(usage.header.distrust[3].uncharged, 0);
-	usage.header.distrust[3].uncharged = UINT32_MAX - 1; // the tenant may write it
+	usage.header.distrust[3].uncharged = UINT32_MAX - 1; // the tenant may write the value
 	vg_distrust_lapsed(&meter, ms);
 	vg_distrust_lapsed(&meter, ms);
 	CHECK_EQUAL(usage.header.distrust[3].uncharged, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This module is opened with RTLD_DEEPBIND, and then opens the driver. A second build with
-// VG_LINKED is linked to the driver. See doors.c.
+// A test opens this module with RTLD_DEEPBIND, and the module then opens the driver. A second build
+// with VG_LINKED is linked to the driver. See doors.c.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // doors DOOR [PATH] reaches the driver in one of the ways of a dynamic program, and checks that the
-// limit applies. Of 1 GiB, a context of 512 MiB leaves room for 448 MiB, but not for 128 MiB more.
-// Run by doors_test.sh.
+// limit applies. The limit has room for 448 MiB besides a context, but not for 128 MiB more.
+// doors_test.sh runs this program.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ typedef int (*proc_v2_fn)(const char *name, void **function, int version, uint64
 typedef void (*plain_fn)(void);
 typedef void *(*module_fn)(const char *name);
 
-// plain_fn returns the function of a name, in the tested way.
+// plain_fn returns the function with a name, in the tested way.
 typedef plain_fn (*find_fn)(const char *name);
 
 static void *library;
@@ -111,7 +111,7 @@ static void *proc_v2(const char *name, int version, uint64_t flags)
 	int status = -1;
 
 	CHECK_EQUAL(get("cuGetProcAddress", &function, 12000, 0, &status), 0);
-	get = (proc_v2_fn)as_function(function); // the answer of the function itself
+	get = (proc_v2_fn)as_function(function); // the result of the function itself
 	CHECK_EQUAL(get(name, &function, version, flags, &status), 0);
 	CHECK_EQUAL(status, 0);
 	return function;
@@ -183,8 +183,8 @@ static void open_namespace(const char *name)
 	CHECK(library);
 }
 
-// Ways that the interposer cannot intercept: the C library's own dlopen, and dlopen of a module
-// that searches the C library first.
+// The interposer cannot intercept the C library's own dlopen, and the dlopen of a module that
+// searches the C library first.
 
 static void *by_libc(const char *path)
 {
@@ -204,7 +204,8 @@ static void *by_deepbind(const char *path)
 	return ((module_fn)as_function(dlsym(module, "module_open")))(path);
 }
 
-// The next allocations detect memory that was allocated past the interposer, and leave room for it.
+// The next allocations detect memory that was allocated without the interposer, and leave room for
+// this memory.
 static int try_behind(const char *path, void *(*open_real)(const char *path))
 {
 	const struct timespec until_next_look = {.tv_nsec = 300000000};

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Every way to reach the driver in a dynamic program, on the simulated GPU, and the programs' view
-# of their container's processes. Usage: doors_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES
-# [SANITIZER-LIBRARY]
+# This test covers every way to reach the driver in a dynamic program, on the simulated GPU, and the
+# programs' view of their container's processes. Usage: doors_test.sh LIBRARIES GPUSIM WORKLOADS
+# MKPAGES [SANITIZER-LIBRARY]
 
 # shellcheck source-path=SCRIPTDIR source=container.sh
 . "$(dirname "$0")/container.sh"
 programs=$(dirname "$mkpages")
-# The limit of most programs here is 512 MiB beside a context.
+# The limit of most of these programs is 512 MiB and a context.
 limit=$((context + 512 * mib))
 sms=$(profile sm_count)
 sms=${sms:-132}
@@ -43,7 +43,7 @@ test_doors() {
 		DOOR_MODULE=$programs/door_module.so check_door behind-module "$driver_libraries/libcuda.so.1"
 }
 
-# A program and a module that are linked to the driver.
+# The limit applies to a program and to a module that are linked to the driver.
 test_linked() {
 	local output
 	check_door module "$programs/door_module.so"
@@ -53,12 +53,12 @@ test_linked() {
 	output=$(limited linked "$programs/doors_linked" default 2>&1) || fail "a linked program: $output"
 }
 
-# Programs and modules whose own run path leads to the driver, as in Nix builds, find it natively
-# and under limits.
+# Programs and modules whose own run path contains the driver, as in Nix builds, find the driver
+# natively and under limits.
 test_runpaths() {
 	local door program where
 	mkdir -p "$programs/beside"
-	# All profiles use the same link: the tests of two profiles may run at once.
+	# All profiles use the same link, because the tests of two profiles may run at once.
 	ln -sf "$gpusim/libcuda.so.1" "$gpusim/libnvidia-ml.so.1" "$programs/beside/"
 	for door in doors_runpath doors_rpath doors_origin "doors module $programs/door_runpath.so"; do
 		read -r program where <<<"$door"
@@ -73,8 +73,8 @@ test_runpaths() {
 	done
 }
 
-# A program built with AddressSanitizer requires to be loaded first. The test disables that check,
-# as users do.
+# The runtime of AddressSanitizer must be the first loaded library. The test disables that check, as
+# users do.
 test_instrumented() {
 	local output
 	[ -z "$sanitizer" ] || return 0
@@ -145,7 +145,7 @@ test_mappings() {
 	limited mappings "$programs/mappings" || fail "mappings"
 }
 
-# Memory held by a multicast object is charged: for ever without an agent, otherwise until it is
+# Memory held by a multicast object stays charged. With an agent, the charge ends when the memory is
 # freed.
 test_multicast() {
 	local output highest major limit=$((2 * gib))
@@ -175,7 +175,7 @@ test_ordinals() {
 	output=$(limited ordinals-both "$programs/ordinals" 0 2>&1) || fail "ordinals of two: $output"
 }
 
-# asked prints the free memory that the program meminfo reads.
+# asked prints the free memory that the program meminfo has read.
 asked() {
 	local told
 	echo >&"${meminfo[1]}"
@@ -206,7 +206,7 @@ test_meminfo() {
 	wait "$process" || fail "meminfo"
 }
 
-# Copies within a device count towards the limit on GPU time, whatever their shape.
+# Copies of any shape within a device count towards the limit on GPU time.
 test_copies() {
 	local output took wall
 	pages copies "$((4 * gib)):$context:300000" "$((4 * gib)):$context:300000"
@@ -234,8 +234,8 @@ full() {
 		--kernel-us 1000 --blocks $((sms * 32)) --count 100 2>"$work/error" | field kernels_per_s
 }
 
-# A limit that MPS enforces: a part of the GPU, whatever the program requests, without a limit on
-# time. CUDA fails if MPS does not enforce the limit.
+# MPS limits a program to a part of the GPU, whatever part the program requests, and without a limit
+# on time. CUDA fails if MPS does not enforce the limit.
 test_mps() {
 	local rate
 	pages mps "$limit:$context:250000:$sms"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers estimates of the length of work, and of its variation. Clocks are arguments.
+// This test covers estimates of the length of work, and of its variation. All times are arguments.
 
 #include <string.h>
 
@@ -48,8 +48,8 @@ static void test_estimate_follows_a_change(void)
 	CHECK(!class->measured);
 }
 
-// The GPU's clock changes with power and temperature, here for half a second: work measured every
-// 2 ms takes longer then.
+// The GPU's clock changes with power and temperature. In this test, work that is measured every 2
+// ms takes longer for half a second.
 static void test_estimate_follows_the_clock(void)
 {
 	struct vg_class *class = vg_estimate_of(&estimates, 13, 50000);
@@ -90,7 +90,7 @@ static void test_estimate_is_a_mean_without_the_first(void)
 	CHECK(class->ns > 20390 && class->ns <= 20400);
 }
 
-// Probes err in both directions: the least of such observations is too small.
+// Probes err in both directions, so that the least of these observations is too small.
 static void test_estimate_is_a_mean_of_rough_ones(void)
 {
 	struct vg_class *class = vg_estimate_of(&estimates, 10, 50000);
@@ -107,7 +107,7 @@ static void test_estimate_is_a_mean_of_rough_ones(void)
 	CHECK(class->ns > 1990000 && class->ns < 2010000);
 }
 
-// Short work is measured less accurately alone than in runs.
+// The measurement of short work is less accurate for single pieces than for runs.
 static void test_estimate_keeps_to_the_finest(void)
 {
 	struct vg_class *class = vg_estimate_of(&estimates, 11, 50000);
@@ -122,12 +122,12 @@ static void test_estimate_keeps_to_the_finest(void)
 		vg_estimate_observe(class, 2700, 800, now += ms);
 	}
 	CHECK_EQUAL(class->ns, 2000);
-	vg_estimate_observe(class, 900, 800, now += ms); // from here on the work is shorter
+	vg_estimate_observe(class, 900, 800, now += ms); // from now on the work is shorter
 	CHECK_EQUAL(class->ns, 900);
 	vg_estimate_observe(class, 1000, 5, now += ms);
 	CHECK_EQUAL(class->ns, 1000);
 	for (int i = 0; i < 1000; i++)
-		vg_estimate_observe(class, 3000, 800, now += ms); // …longer
+		vg_estimate_observe(class, 3000, 800, now += ms); // from now on the work is longer
 	CHECK_EQUAL(class->ns, 3000);
 	vg_estimate_observe(class, 6000, 5, now += ms); // with other containers' slices in between
 	CHECK_EQUAL(class->ns, 3000);
@@ -166,7 +166,8 @@ static void test_look(void)
 	CHECK(vg_estimate_is_known(&class, now + 99 * ms) && vg_estimate_is_doubtful(&class, now + 99 * ms));
 	CHECK(!vg_estimate_is_doubtful(&class, now + 100 * ms));
 
-	// Other containers' slices cause such excesses: each check without a finding delays the next.
+	// Other containers' slices can cause excesses. Therefore each check without a finding
+	// delays the next check.
 	for (int i = 1; i < 6; i++) {
 		uint64_t pause = (uint64_t)400 * ms << (i < 3 ? i : 3);
 
@@ -179,7 +180,7 @@ static void test_look(void)
 		CHECK(vg_estimate_is_doubtful(&class, now));
 	}
 
-	// The work itself repeatedly took longer.
+	// The work itself takes longer repeatedly.
 	take(&class, 1, 100 * piece, now);
 	CHECK(vg_estimate_is_known(&class, now));
 	take(&class, 1, 100 * piece, now);
@@ -192,8 +193,8 @@ static void test_look(void)
 	CHECK(vg_estimate_is_known(&class, now + 19 * second));
 }
 
-// A program without a processor may wait long for a piece. If such excesses are frequent, the work
-// may be the cause.
+// A program that waits for a processor may wait long for a piece. If excesses are frequent, the
+// work may be the cause.
 static void test_waited_long(void)
 {
 	struct vg_class class = {.key = 1, .ns = piece, .measured = true};
@@ -209,7 +210,7 @@ static void test_waited_long(void)
 }
 
 // Work varies if its rare long pieces are a relevant part of its time. Work with one disturbed
-// piece does not count as varying, at whatever position that piece was.
+// piece does not count as varying, whatever the position of that piece.
 static void test_rare_long_pieces(void)
 {
 	struct vg_class disturbed = {.key = 1, .ns = piece, .measured = true};
@@ -230,7 +231,7 @@ static void test_rare_long_pieces(void)
 	CHECK(vg_estimate_is_known(&hardly, second));
 }
 
-// A sample counts by its shortest piece, and excludes earlier incomplete samples.
+// A sample counts with the time of its shortest piece, and discards earlier incomplete samples.
 static void test_estimate_of_samples(void)
 {
 	struct vg_class *class = vg_estimate_of(&estimates, 15, 50000);

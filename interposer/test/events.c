@@ -9,7 +9,7 @@ int events_count;
 bool events_capturing;
 _Atomic int events_asked_capture;
 
-static uint64_t recorded[65536]; // time of the record, by event
+static uint64_t recorded[65536]; // the time of the event's recording, by event
 static uint64_t (*time_reached)(void);
 static uint64_t (*time_now)(void);
 

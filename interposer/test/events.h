@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers events and captures in place of the driver's. Events are counted and take
-// their time from the test. No event may be recorded into a capture.
+// This header declares events and captures that replace the driver's. The replacement counts
+// events, and takes their times from the test. No event may be recorded into a capture.
 
 #ifndef VG_TEST_EVENTS_H
 #define VG_TEST_EVENTS_H
@@ -13,8 +13,8 @@
 #include "cuda_abi.h"
 
 // events_install installs the events. `reached` returns the time at which the GPU completes the
-// launched work, which becomes the time of a recorded event. `now` returns the program's time. If
-// that time is before the event's end, the event is not complete yet.
+// launched work, which becomes the time of a recorded event. `now` returns the program's time. An
+// event is not complete before its time.
 void events_install(uint64_t (*reached)(void), uint64_t (*now)(void));
 
 extern int events_count;         // existing events

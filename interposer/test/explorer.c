@@ -17,7 +17,7 @@ struct process {
 	ucontext_t context;
 	bool done;
 	bool naps;
-	uint64_t changes; // by other processes, since its last nap
+	uint64_t changes; // other processes have changed shared data since the process's last nap
 	char stack[stack_size];
 };
 
@@ -26,7 +26,7 @@ static struct process processes[explorer_most_processes];
 static struct process *current;
 static ucontext_t explorer;
 
-// A choice holds the number of alternatives at a step, and the taken one.
+// choice holds the number of alternatives at a step, and the taken alternative.
 static struct {
 	int taken, alternatives;
 } choices[most_choices];
@@ -49,7 +49,7 @@ int explorer_choose(int alternatives)
 	return choices[depth++].taken;
 }
 
-// next returns the next process. The current process, if it can continue, is the first choice.
+// next returns the next process. The first choice is the current process, if it can continue.
 static struct process *next(void)
 {
 	struct process *ready[explorer_most_processes];

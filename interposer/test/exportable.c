@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // exportable takes all available memory from exportable pools, which keep freed memory for
-// allocations of the same size. The caller checks the program's peak memory. Run by doors_test.sh.
+// allocations of the same size. doors_test.sh runs this program, and checks its peak memory.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -65,7 +65,7 @@ static void empty(const uint64_t *pieces, int count)
 		CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), pieces[--count]), 0);
 }
 
-// Each size has one allocation, freed before the next allocation.
+// Each size has one allocation, which is freed before the next allocation.
 static void test_sizes(void)
 {
 	void *pool = new_pool();

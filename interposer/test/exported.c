@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This library exports a symbol of each kind; see loader_test.c.
+// This library exports a symbol of each kind: see loader_test.c.
 
 #include <unistd.h>
 

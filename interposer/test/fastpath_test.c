@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A launch on the fast path is recorded once, with the same work and stream as in the throttle. Any
-// change of its conditions ends the fast path. The driver here has a GPU with two contexts, and
-// runs equally long work items one after another.
+// This test covers the fast path. A launch on the fast path is recorded once, with the same work
+// and stream as in the throttle. Any change of the conditions ends the fast path. The simulated
+// driver has a GPU with two contexts, and runs equally long work items one after another.
 
 #include <pthread.h>
 #include <string.h>
@@ -21,7 +21,7 @@ enum { kernel_ns = 12000, burst = 50, many = 2000, threads = 4 };
 
 static struct vg_state *state;
 
-// The driver's state.
+// the driver's state
 static _Atomic uint64_t busy_until;
 static _Thread_local CUcontext current;
 static CUresult fails; // the error of each launch
@@ -139,7 +139,7 @@ static void begin(void)
 	current = context(0);
 }
 
-// The library defines these functions of the program.
+// The library defines these functions, which a program calls.
 CUresult vg_cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 			   CUstream, void **, void **);
 CUresult vg_cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -179,7 +179,7 @@ static bool went_by(const struct vg_fastpath *last)
 	return meter()->fastpath.until == last->until && meter()->fastpath.room == last->room - last->ns;
 }
 
-// check_sums checks that the recorded work in progress equals the streams' work.
+// check_sums checks that the meter's sums of unfinished work equal the sums of the streams.
 static void check_sums(void)
 {
 	int64_t charged = 0;
@@ -194,8 +194,8 @@ static void check_sums(void)
 	CHECK_EQUAL(meter()->outstanding, charged);
 }
 
-// fastpath launches the same work until the fast path allows more. The first charge may be unknown,
-// and the last launch before an event has no fast path.
+// fastpath launches the same work until the fast path allows a further launch. The first charge may
+// be unknown, and the last launch before an event has no fast path.
 static void fastpath(int which, CUstream on)
 {
 	for (int i = 0; i < many; i++) {
@@ -213,7 +213,7 @@ static uint64_t idle_at(CUstream on, uint64_t its, uint64_t thread)
 	return vg_meter_stream(meter(), on, its, thread)->idle_at;
 }
 
-// Most repeated work uses the fast path, and all of it is counted and charged.
+// Most repeated work uses the fast path, and all repeated work is counted and charged.
 static void test_goes_by(void)
 {
 	uint64_t before;
@@ -240,7 +240,7 @@ static void test_goes_by(void)
 	CHECK(by > many / 4);
 }
 
-// …in its own stream, context and function only.
+// Work in another stream, context or function does not use the fast path.
 static void test_is_for_its_own(void)
 {
 	struct vg_fastpath last;
@@ -318,7 +318,7 @@ static void test_capture(void)
 	check_sums();
 }
 
-// While the program pauses, its stream is idle: the pause does not count as work.
+// While the program pauses, its stream is idle, and the pause does not count as work.
 static void test_pauses(void)
 {
 	const struct timespec pause = {.tv_nsec = 3000000};

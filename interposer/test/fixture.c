@@ -118,8 +118,8 @@ struct vg_limits_device test_device(uint8_t byte, uint64_t memory)
 	return device;
 }
 
-// The last directory made, and its process. Children share the directory's files, and must not
-// remove them.
+// These variables are the last directory that test_dir made, and its process. Children share the
+// directory's files, and must not remove these files.
 static char own_dir[] = "/tmp/vg-test-XXXXXX";
 static pid_t maker;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers what handles and locations stand for.
+// This test covers the contexts and devices of handles and locations.
 
 #include "driver/handle.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// heaps raises a context's memory for kernels (the device heap, the FIFO of printf, the stacks),
-// and checks that the container's limit applies: 512 MiB beside the context. Then heaps allocates
-// all remaining memory. With the argument "late", heaps raises the limits, repeatedly allocates all
-// remaining memory while the agent measures, and has a kernel take the raised memory. The callers,
-// doors_test.sh and unkind_test.sh, check the program's physical memory.
+// heaps raises a context's memory for kernels (the device heap, the FIFO of printf, the stacks).
+// heaps checks that the container's limit of 512 MiB besides the context applies. Then heaps
+// allocates all remaining memory. With the argument "late", heaps raises the limits, and repeatedly
+// allocates all remaining memory while the agent measures. A kernel then takes the raised memory.
+// doors_test.sh and unkind_test.sh run this program, and check its physical memory.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -24,7 +24,8 @@ static int set(int limit, size_t value)
 	return CALL("cuCtxSetLimit", (int, size_t), limit, value);
 }
 
-// A raised limit that does not fit is refused with the right error, and keeps its value.
+// A raised limit for which the container's limit has no room is refused with the right error, and
+// keeps its value.
 static void expect_refused(int limit, size_t value)
 {
 	size_t before = left();
@@ -46,7 +47,7 @@ static void test_raised(void)
 	CHECK_EQUAL(left(), before);
 	CHECK_EQUAL(set(heap, 108 * MIB), 0);
 	CHECK_EQUAL(left(), before - 100 * MIB);
-	CHECK_EQUAL(set(heap, 308 * MIB), 0); // with the old heap, not 300 MiB more
+	CHECK_EQUAL(set(heap, 308 * MIB), 0); // 300 MiB include the old heap
 	CHECK_EQUAL(left(), before - 300 * MIB);
 	CHECK_EQUAL(set(fifo, 17 * MIB), 0);
 	CHECK_EQUAL(left(), before - 316 * MIB);
@@ -140,7 +141,8 @@ static void launch(void)
 	CHECK_EQUAL(CALL("cuCtxSynchronize", (void)), 0);
 }
 
-// Memory that a kernel may take stays reserved for it, however often the agent measures it as free.
+// Memory that a kernel may take stays reserved for the kernel, however often the agent measures
+// that the memory is free.
 static void test_late(void)
 {
 	const struct timespec moment = {.tv_nsec = 300000000}; // the interval of queries to the agent

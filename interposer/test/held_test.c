@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A query to the agent takes no longer than 20 ms and leaves no resources behind, whatever the
-// agent does. Only a complete answer is accepted.
+// This test covers queries to the agent. Whatever the agent does, a query takes no longer than 20
+// ms and leaves no resources behind. Only a complete answer is accepted.
 
 #define _GNU_SOURCE
 #include "pages/held.h"
@@ -21,7 +21,8 @@
 #include "check.h"
 #include "fixture.h"
 
-// 20 ms. A busy machine may add time, so the test checks the least of several times.
+// The limit is 20 ms. A busy machine may add time, so that the test checks the least of several
+// times.
 static const uint64_t most_ns = 20000000;
 enum { attempts = 50 };
 
@@ -203,7 +204,7 @@ static void test_hangs(void)
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
 	close(listener);
-	// The listener's queue is full, and it accepts no connection.
+	// The listener's queue is full, and the listener accepts no connection.
 	make_socket(0);
 	within_bounds(VG_HELD_SILENT);
 	close(listener);

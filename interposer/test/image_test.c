@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the device memory of a module's variables, read from its image.
+// This test covers the device memory of a module, according to its image.
 
 #define _GNU_SOURCE
 #include <elf.h>
@@ -44,7 +44,8 @@ static void test_ptx(void)
 	}
 }
 
-// A declaration sized by its initialiser is estimated, never too low.
+// The size of a declaration without dimensions is estimated from its initialiser, and is never too
+// low.
 static void test_ptx_open_array(void)
 {
 	const char *text = ".global .b8 s[] = {104, 101, 108, 108, 111};";
@@ -71,11 +72,11 @@ static void test_elf(void)
 	image.head.e_shnum = 0; // the number of sections exceeds the header's field
 	image.sections[0].sh_size = 3;
 	CHECK_EQUAL(vg_image_bytes(&image, vg_image_unknown_size), 1024);
-	image.head.e_shnum = 60000; // beyond the end: the whole size counts
+	image.head.e_shnum = 60000; // beyond the end, so that the whole size counts
 	CHECK_EQUAL(vg_image_bytes(&image, sizeof image), sizeof image);
 }
 
-// A wrapper in a wrapper is no image, and the search ends for a wrapper that points to itself.
+// A wrapper in a wrapper is not an image. The search ends for a wrapper that points to itself.
 static void test_wrappers(void)
 {
 	struct {
@@ -149,8 +150,8 @@ static struct fat_image fat_image(uint64_t flags, uint64_t stated)
 	};
 }
 
-// A compressed part counts with the size in its header, whatever its compression, and never with
-// less than its compressed size.
+// A compressed part counts with the size in its header, for any compression, and at least with its
+// compressed size.
 static void test_compressed(void)
 {
 	static const uint64_t flags[] = {0x2000, 0x8000};
@@ -169,7 +170,7 @@ static void test_compressed(void)
 	}
 }
 
-// An image states more bytes than exist: only mapped bytes are read.
+// For an image that states more bytes than exist, only mapped bytes are read.
 static void test_truncated_in_memory(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);

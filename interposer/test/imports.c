@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// imports checks that imported memory is charged to the importer for as long as it is imported, in
-// addition to the exporter's charge. Exported memory must stay charged. Run by doors_test.sh.
+// imports checks that imported memory is charged to the importer as long as the import exists, in
+// addition to the exporter's charge. Exported memory must stay charged. doors_test.sh runs this
+// program.
 
 #define _GNU_SOURCE
 #include <stdatomic.h>
@@ -83,8 +84,8 @@ static void test_shareable_handle(void)
 	close(fd);
 }
 
-// test_external_memory imports as external memory: the import maps existing memory, and its end
-// frees none.
+// test_external_memory checks that the import of external memory maps existing memory, and that the
+// end of the import frees no memory.
 static void test_external_memory(void)
 {
 	struct external_handle handle = {.type = opaque_fd, .size = 64 * MIB};
@@ -134,7 +135,7 @@ static void free_late(void *pool, uint64_t address)
 	CHECK_EQUAL(left(), before + 64 * MIB);
 }
 
-// Memory imported from a pool is charged as long as the pool keeps it: until the pool ends.
+// Memory imported from a pool is charged until the pool ends, because the pool keeps the memory.
 static void import_pool(int from)
 {
 	struct exported_piece piece;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// late_code uses code that the driver loads at its first use, through each function that can be the
-// first use, with and without room for it. Run by unkind_test.sh.
+// late_code uses code that the driver loads at the first use. late_code calls each function that
+// can be the first use, with and without room for the code. unkind_test.sh runs this program.
 
 #define _GNU_SOURCE
 #include "unkind.h"
 
 enum { late_bytes = 64 << 20 };
 
-// late_image states late_bytes of code, and has the function of `text`.
+// late_image is an image that states late_bytes of code, and has the function of `text`.
 struct late_image {
 	uint32_t magic;
 	uint16_t version, head_bytes;
@@ -41,7 +41,7 @@ static void late_image_fill(struct late_image *image)
 	memcpy(image->source_content, text, sizeof text);
 }
 
-// instantiate instantiates a graph of the function, nested in this many graphs.
+// instantiate instantiates a graph of the function, nested in `depth` graphs.
 static int instantiate(void *function, int depth)
 {
 	struct {
@@ -69,7 +69,7 @@ static int instantiate(void *function, int depth)
 	return CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long), &exec, graph, 0);
 }
 
-// A late_door is a way to use a function of an image first.
+// late_door is a way to use a function of an image for the first time.
 struct late_door {
 	const char *name;
 	bool of_library;
@@ -130,7 +130,7 @@ static size_t fill(uint64_t *addresses, size_t most)
 	return count;
 }
 
-// Unloaded code does not occupy its room. The first use fails without room, and succeeds with room.
+// Code that is not loaded takes no room. The first use fails without room, and succeeds with room.
 int main(void)
 {
 	static struct late_image image;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This test covers a launch's queries to the driver, the device to which its work is charged, and
-// the moment at which debts are charged to the container's bucket. The driver here has two GPUs, a
-// context on each, and streams that the test assigns to GPUs.
+// the moment at which debts are charged to the container's bucket. The simulated driver has two
+// GPUs, a context on each GPU, and streams that the test assigns to GPUs.
 
 #include <string.h>
 
@@ -20,7 +20,7 @@ enum { gpus = 2, many = 1000, least_post = 20000 };
 
 static struct vg_state *state;
 
-// The driver's state.
+// the driver's state
 static int gpu_of[16];   // by stream
 static CUcontext current;
 static int asked_context; // number of queries
@@ -142,7 +142,7 @@ static void begin(void)
 	state = test_process(devices, gpus);
 }
 
-// The library defines these functions of the program.
+// The library defines these functions, which a program calls.
 CUresult vg_cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 			   CUstream, void **, void **);
 CUresult vg_cuStreamDestroy_v2(CUstream);
@@ -203,14 +203,15 @@ static void test_handle_of_another(void)
 	vg_throttle_drop_context(state, context(1));
 }
 
-// A large debt is taken from the bucket at the next launch, small debts once they add up.
+// A large debt is charged to the bucket at the next launch. Small debts are charged when their sum
+// is large.
 static void test_debts(void)
 {
 	const struct vg_container_device *bucket = &state->pages.usage->header.devices[0];
 	struct vg_meter *meter = atomic_load(&state->meters[0]);
 	uint64_t spent;
 
-	for (int i = 0; i < many; i++) // until their short length is known
+	for (int i = 0; i < many; i++) // until the meter knows the short length
 		launch(3);
 	meter->owed = 10 * least_post;
 	spent = bucket->spent_ns;
@@ -229,8 +230,8 @@ static void test_debts(void)
 	CHECK_EQUAL(bucket->spent_ns, slot(0)->gpu_time_ns);
 }
 
-// Work launched into a capture does not run: it is not charged, and no event is recorded into it.
-// Before the first capture, no stream's status is queried.
+// Work launched into a capture does not run. The work is not charged, and no event is recorded into
+// the capture. Before the first capture, no stream's status is queried.
 static void test_capture(void)
 {
 	uint64_t before = slot(0)->launches;
@@ -246,7 +247,7 @@ static void test_capture(void)
 	CHECK_EQUAL(slot(0)->launches, before + 1);
 }
 
-// A newer driver's function that may begin a capture is returned to the program. From then on,
+// A newer driver's function that may begin a capture is returned to the program. Afterwards,
 // streams' capture status is queried.
 static void test_capture_by_what_is_not_known(void)
 {
@@ -262,8 +263,9 @@ static void test_capture_by_what_is_not_known(void)
 	CHECK_EQUAL(events_asked_capture, 1);
 }
 
-// An error of the driver does not show that a stream is captured, so the work is charged. The
-// error for a stream beside a capture does: the driver refuses the launch.
+// An error of the driver does not show that a stream is captured, so that the work is charged.
+// After the error for a stream beside a capture, the work is not charged, because the driver
+// refuses the launch.
 static void test_capturing_unknown(void)
 {
 	static const CUresult errors[] = {999, 1, 201, 400, 700};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The loader's cache is read in both its formats, and may contain arbitrary bytes.
+// This test covers the lookup in the loader's cache. The cache has two formats, and may contain
+// arbitrary bytes.
 
 #include <stdint.h>
 #include <string.h>
@@ -28,8 +29,8 @@ struct entry {
 static const char strings[] = "libc.so.6\0/lib/libc.so.6\0libcuda.so.1\0/a/libcuda.so.1\0/b/libcuda.so.1";
 enum { name_libc = 0, path_libc = 10, name_cuda = 25, path_a = 38, path_b = 54 };
 
-// build_cache writes a cache of three entries behind `before` existing bytes. build_cache returns
-// the total size.
+// build_cache appends a cache of three entries to `before` existing bytes. build_cache returns the
+// total size.
 static size_t build_cache(unsigned char *data, size_t before)
 {
 	struct entry entries[] = {
@@ -91,8 +92,8 @@ static void test_forms(void)
 	}
 }
 
-// Under AddressSanitizer, this test finds reads out of bounds: each cache is in a separate block of
-// exactly its size.
+// Under AddressSanitizer, this test finds reads out of bounds, because each cache is in a separate
+// block of exactly its size.
 static void test_broken_caches(void)
 {
 	unsigned char good[1024] = {0};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A library's exports are found as the loader finds them, or left to the loader. The arguments are
-// exported.c's libraries: one with a readable table, one in the old format, and one with versions.
+// This test covers the search in a library's exports. The result is that of the loader, or NULL if
+// the loader must resolve the name. The arguments are the libraries of exported.c: one with a
+// readable table, one in the old format, and one with versions.
 
 #include <dlfcn.h>
 #include <stddef.h>

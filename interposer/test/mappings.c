@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mappings checks that physical memory stays charged for as long as a handle or a mapping of it
-// exists, regardless of how its handle was obtained and of the unmapped range. Run by
-// doors_test.sh.
+// mappings checks that physical memory stays charged as long as a handle or a mapping of the memory
+// exists. The test obtains handles in each way, and unmaps various ranges. doors_test.sh runs this
+// program.
 
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -55,7 +55,7 @@ static uint64_t again(uint64_t address)
 	return handle;
 }
 
-// A handle can be requested by any address of a mapping.
+// Any address of a mapping can be used to request the handle.
 static void test_handle_of_a_mapping(uint64_t offset)
 {
 	size_t before = left();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// meminfo LIMIT checks cuMemGetInfo: the limit is the total, NULLs are no error, and this process's
-// own allocations and frees are visible at once. Then meminfo queries without a pause. For each
-// line of input, meminfo prints the free memory that it reads a millisecond later. The caller,
-// doors_test.sh, has the actual value.
+// meminfo LIMIT checks cuMemGetInfo: the limit is the total, NULLs are not an error, and this
+// process's own allocations and frees are visible at once. Then meminfo queries without a pause.
+// For each line of input, meminfo prints the free memory that it reads a millisecond later.
+// doors_test.sh runs this program, and compares the output with the actual value.
 
 #include <poll.h>
 #include <stdint.h>
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
 
 		usleep(1000);
 		told = left();
-		test_own_changes(); // first, because the caller changes the free memory afterwards
+		test_own_changes(); // first, because doors_test.sh then changes the free memory
 		printf("{\"free\":%zu}\n", told);
 		fflush(stdout);
 	}

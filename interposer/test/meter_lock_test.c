@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers a contended meter: threads wait for their turn, and streams that end meanwhile
+// This test covers a contended meter. Threads wait for their turn, and streams that end meanwhile
 // are recorded.
 
 #include "time/meter.h"
@@ -69,12 +69,12 @@ static void test_ends(void)
 	CHECK(real_ns() - began < 300000000);
 	CHECK_EQUAL(pthread_join(thread, NULL), 0);
 	CHECK(vg_meter_try_lock(&wanted));
-	CHECK(!wanted.streams[0].used); // there are too many for separate records
+	CHECK(!wanted.streams[0].used); // too many streams for separate records
 	vg_meter_unlock(&wanted);
 }
 
 // While a meter passes from thread to thread, a thread waits for its turn. A thread that holds the
-// meter all the time is stuck in the driver.
+// meter for the whole wait counts as stuck in the driver.
 static void test_turns(void *(*holder)(void *), bool gets_it)
 {
 	pthread_t thread;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This test covers the meter's charges for work of several streams. The meter creates no more
-// events than the streams can have in progress. The driver here counts events and has its own
-// clock, which only runs while work runs.
+// events than the streams can have in progress. The simulated driver counts events. The driver's
+// clock only runs while work runs.
 
 #include "time/meter.h"
 
@@ -24,7 +24,7 @@ static const uint64_t work_ns = 1200000;
 static uint64_t clock_ns = 1000000000; // less than the machine's uptime
 static const uint64_t *program_ns = &clock_ns; // the program's time, which may be ahead of its work
 
-// A container that has the GPU to itself, as the agent reports.
+// The agent reports that no other container uses the GPU.
 static const struct vg_limits_page limits = {.others_looks = {UINT64_C(1) << VG_LEASE_PPM_BITS}};
 static struct vg_usage_page usage;
 static const struct vg_pages pages = {.limits = &limits, .usage = &usage};
@@ -57,7 +57,7 @@ static void forget_stream(struct vg_meter *meter, CUstream stream)
 	vg_forget(meter, vg_forget_stream, (uint64_t)(uintptr_t)stream);
 }
 
-// launch runs work of a class, and returns its charge.
+// launch runs work of a class, and returns the charge.
 static int64_t launch(struct vg_meter *meter, uint64_t context, uint64_t number, uint64_t key, uint64_t prior)
 {
 	struct vg_class *class = vg_estimate_of(&meter->estimates, key, prior);
@@ -92,7 +92,7 @@ static void test_nothing_is_known(void)
 	CHECK(charged > took - took / 50 && charged < took + took / 50);
 }
 
-// A program may have more streams than the meter follows at a time.
+// A program may have more streams than the meter records at a time.
 static void test_many_streams(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
@@ -118,8 +118,8 @@ static void wait_ns(uint64_t ns)
 		continue;
 }
 
-// Short work takes the same time in runs as alone. Alone, a smaller part of the work is measured,
-// because events include the launch. The meter must not treat the work as varying.
+// A piece of short work takes the same time alone as in a run. The measurement of a single piece
+// includes a larger part of the launch. The meter must not treat the work as varying.
 static void test_short_work(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
@@ -167,12 +167,12 @@ static void test_contexts_in_turn(void)
 	for (uint64_t context = 1; context <= contexts; context++)
 		for (uint64_t s = 0; s < streams_of_each; s++)
 			forget_stream(&meter, stream_of(context, s));
-	CHECK(events_count <= 2); // those used for timing
+	CHECK(events_count <= 2); // events used for timing
 }
 
 // ---- launches of several threads
 
-// enter records work of a class for a thread that has not launched it yet.
+// enter enters work of a class for a thread that has not launched the work yet.
 static struct vg_on_way *enter(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class)
 {
 	vg_meter_note_thread(meter);
@@ -188,8 +188,8 @@ static void end(struct vg_meter *meter, struct vg_stream *stream, struct vg_on_w
 		vg_segment_after(meter, stream, false, false);
 }
 
-// A segment to be closed waits for all work that was entered into it, so that its measurement
-// covers all of that work.
+// A segment that is to be closed waits for all entered work, so that its measurement covers all
+// this work.
 static void test_launching(void)
 {
 	static struct vg_meter meter = {.pages = &pages, .thread = 1};
@@ -213,7 +213,7 @@ static void test_launching(void)
 	CHECK(meter.owed > 2 * (int64_t)work_ns && meter.owed < 3 * (int64_t)work_ns);
 }
 
-// …but not for longer than a launch takes; after that, the segment is not used as a measurement.
+// The segment waits no longer than vg_launch_ns. Afterwards, the segment is not measured.
 static void test_launch_that_hangs(void)
 {
 	static struct vg_meter meter = {.pages = &pages, .thread = 1};
@@ -231,8 +231,8 @@ static void test_launch_that_hangs(void)
 	CHECK_EQUAL(atomic_load(&on_way->count), 0);
 }
 
-// One thread's launches are not counted. A wait of another thread shows nothing about launches in
-// progress.
+// The launches of a single thread are not counted. A wait of another thread shows nothing about
+// launches in progress.
 static void test_waits_beside_launches(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
@@ -243,7 +243,7 @@ static void test_waits_beside_launches(void)
 
 	CHECK(!on_way);
 	vg_idle_waited(&meter, handle, 1, 0, clock_ns);
-	CHECK(!stream->open); // its work is done
+	CHECK(!stream->open); // the stream's work is done
 	meter.thread = 1; // another thread
 	on_way = enter(&meter, stream, class);
 	vg_idle_waited(&meter, handle, 1, 0, clock_ns);
@@ -271,8 +271,8 @@ static uint64_t unmeasured_since(void)
 	return usage.slots[0].devices[0].unmeasured_ns;
 }
 
-// Work of unknown length is measured even if its stream is destroyed. Until then the slot holds the
-// time since which unmeasured work exists.
+// Work of unknown length is measured even if its stream is destroyed. Until the measurement, the
+// slot holds the time since which unmeasured work exists.
 static void test_streams_that_are_gone(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
@@ -298,7 +298,7 @@ static void test_streams_that_are_gone(void)
 	CHECK_EQUAL(events_count, events);
 }
 
-// Known work needs no measurement: its stream is dropped at once.
+// Known work needs no measurement, so that its stream is dropped at once.
 static void test_streams_of_known_work(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
@@ -311,7 +311,7 @@ static void test_streams_of_known_work(void)
 	CHECK(!meter.streams[0].used);
 }
 
-// enter_unknown records unfinished work of unknown length that is launched at this moment.
+// enter_unknown enters unfinished work of unknown length that is launched now.
 static void enter_unknown(struct vg_meter *meter, uint64_t context, uint64_t key)
 {
 	struct vg_class *class = vg_estimate_of(&meter->estimates, key, 0);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // mkpages [-u] DIR UUID=MEMORY[:CONTEXT[:COMPUTE[:SMS]]]… makes a container's pages, or with -u
-// changes their limits. Sizes are in bytes. The part of the GPU's time is in parts per million.
-// If the GPU's SMs are given, the part is the one that MPS lets the container use. mkpages -o DIR
-// BYTES records the container's observed memory on its first GPU.
+// changes the limits. MEMORY and CONTEXT are in bytes. COMPUTE is the part of the GPU's time, in
+// parts per million. With SMS, the number of the GPU's SMs, COMPUTE is the part of the SMs that MPS
+// lets the container use. mkpages -o DIR BYTES records the container's observed memory on its first
+// GPU.
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -84,7 +84,7 @@ bool model_has_context(void)
 	return false;
 }
 
-// answer ends a call of the driver.
+// answer runs other threads at the end of a driver's call, and returns the call's result.
 static CUresult answer(CUresult result)
 {
 	others();
@@ -119,7 +119,7 @@ static CUresult driver_current(CUcontext *context)
 	return CUDA_SUCCESS;
 }
 
-// driver_place finds room for a piece: small pieces share a block.
+// driver_place finds room for a piece. Small pieces share a block.
 static int driver_place(int count)
 {
 	int step = count < 4 ? 1 : 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers two GPUs of a container, throttled together. Clocks are arguments.
+// This test covers two GPUs of a container, which are throttled together. All times are arguments.
 
 #include <string.h>
 
@@ -48,8 +48,8 @@ static bool passes(const uint32_t *ppm, uint32_t device)
 	       (phase.wait == 0 && vg_bucket_peek(&header.devices[device], now, ppm[device]) >= 1);
 }
 
-// Work in step stays in step: after a kernel was let through, its peer is let through immediately,
-// even in debt. No further work passes.
+// Work in step stays in step. After the admission of a kernel, its peer is admitted immediately,
+// even in debt. No further work is admitted.
 static void test_peers_go_together(void)
 {
 	static const uint32_t unequal[] = {part, 2 * part};
@@ -66,13 +66,13 @@ static void test_peers_go_together(void)
 		CHECK(passes(unequal, 1 - first));
 		launch(1 - first, 2 * ms);
 	}
-	// 400 ms at 30 %, whatever the other GPU has left.
+	// The GPU gets 400 ms at 30 %, whatever allowance the other GPU has left.
 	CHECK(now - 1000 * (uint64_t)ms > 1280 * (uint64_t)ms);
 	CHECK(now - 1000 * (uint64_t)ms < 1400 * (uint64_t)ms);
 	CHECK_EQUAL(header.phase_in_step, 1);
 }
 
-// A GPU that does not work in step has its part, whatever the other GPU does.
+// A GPU that does not work in step gets its part, whatever the other GPU does.
 static void test_others_have_their_parts(void)
 {
 	static const uint32_t unequal[] = {part, 2 * part};
@@ -107,7 +107,7 @@ static void test_idle_ones_hold_nobody_back(void)
 	CHECK(passes(equal, 1));
 }
 
-// A wait is no longer than a debt can explain, whatever values the page has.
+// Whatever values the page has, no wait is longer than the time to pay off the deepest debt.
 static void test_forged_pages(void)
 {
 	static const uint32_t equal[] = {part, part};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // multicast checks that memory bound to a multicast object stays charged when its handle and its
-// mappings are gone. multicast then allocates all remaining memory: its caller, doors_test.sh,
-// checks its physical memory. With the argument "measured", an agent detects that the object
-// released the memory.
+// mappings are gone. multicast then allocates all remaining memory. doors_test.sh runs this
+// program, and checks its physical memory. With the argument "measured", an agent detects that the
+// object has released the memory.
 
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -51,7 +51,7 @@ static void release(uint64_t handle)
 	CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), handle), 0);
 }
 
-// bound_memory returns an object with memory that only the object holds.
+// bound_memory returns an object with bound memory that only the object holds.
 static uint64_t bound_memory(void)
 {
 	uint64_t made = group();
@@ -62,7 +62,7 @@ static uint64_t bound_memory(void)
 	return made;
 }
 
-// bound_mapping does the same with memory that was mapped, and bound by its address.
+// bound_mapping returns an object with memory that was mapped, and bound by its address.
 static uint64_t bound_mapping(void)
 {
 	uint64_t made = group();
@@ -90,7 +90,7 @@ static void test_refused(void)
 	release(made);
 }
 
-// wait_for waits until this much memory is left. Allocations make the agent measure.
+// wait_for waits until this much memory is left. wait_for allocates, so that the agent measures.
 static void wait_for(size_t want)
 {
 	const struct timespec moment = {.tv_nsec = 300000000};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the lock order that debug builds assert. The test compiles the mutex as a debug
-// build does.
+// This test covers the lock order that debug builds assert. The test compiles the mutex as in a
+// debug build.
 
 #define _GNU_SOURCE
 #ifndef VG_DEBUG
@@ -38,7 +38,7 @@ static void in_order(void)
 	vg_mutex_unlock(&first);
 }
 
-// A try_lock does not wait, so it may break the order.
+// A try_lock does not wait, and may therefore break the order.
 static void tried(void)
 {
 	vg_mutex_lock(&second);

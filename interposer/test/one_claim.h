@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header makes a test a process of a container with a limit of 100 MiB on one GPU, and one
-// claim. The test plays the agent that measures the process's memory.
+// claim. The test simulates the agent that measures the process's memory.
 
 #ifndef VG_TEST_ONE_CLAIM_H
 #define VG_TEST_ONE_CLAIM_H
@@ -24,14 +24,14 @@ extern struct one_claim_agent agent;
 extern struct vg_state *state;
 extern struct vg_claim claim;
 
-// begin makes the process anew. The agent does not answer.
+// begin creates a new process. The agent does not answer.
 void begin(void);
 
 // end frees the entries that a test has left in the table.
 void end(void);
 
-// own returns what the process is charged with, and under_way the number of its calls that are
-// under way.
+// own returns the process's record of the GPU in its slot. under_way returns the number of the
+// process's calls in progress.
 struct vg_slot_device *own(void);
 uint32_t under_way(void);
 

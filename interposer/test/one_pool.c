@@ -16,7 +16,7 @@ const CUmemPoolProps on_device = {
 	.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
 };
 
-// ---- a driver with one pool, which is also the memory of graphs
+// ---- a driver with one pool, which is also the graph memory
 
 struct one_pool driver;
 
@@ -172,7 +172,7 @@ void one_pool_driver(void)
 	DRIVER(cuDeviceGetDefaultMemPool, driver_default_pool);
 }
 
-// ---- a process with some memory in that pool
+// ---- a process with some memory in the pool
 
 struct vg_state *process;
 struct vg_pool *pool;

@@ -40,7 +40,7 @@ enum { limit = 1000 };
 
 struct process {
 	struct vg_pages pages;
-	uint64_t granted; // the bytes of the GPU's memory that it may currently use
+	uint64_t granted; // bytes of the GPU's memory that the process may currently use
 	bool was_granted;
 };
 
@@ -78,7 +78,7 @@ static void body(int at)
 	work(&processes[at]);
 }
 
-// try_orders makes this many processes do the same steps.
+// try_orders runs `wanted` processes, which execute the same steps.
 static void try_orders(int wanted, int most_switches, void (*what)(struct process *process), void (*ended)(void))
 {
 	count = wanted;
@@ -177,7 +177,7 @@ static bool wait_is_over(struct vg_wait *wait, uint64_t now, uint64_t others, st
 	return vg_wait_is_over(wait, &sum, own_bytes, stuck);
 }
 
-// Without changes, a process waits for a second. Later processes then do not wait for 30 s.
+// Without changes, a process waits for a second. In the next 30 s, later processes do not wait.
 static void test_waits_for_what_does_not_move(void)
 {
 	struct vg_wait first = {.since = start, .moved = start}, second;
@@ -190,11 +190,11 @@ static void test_waits_for_what_does_not_move(void)
 	CHECK_EQUAL(stuck.until, start + vg_patience_ns + 1 + vg_longest_wait_ns);
 	second = (struct vg_wait){.since = stuck.until - 1, .moved = stuck.until - 1};
 	CHECK(wait_is_over(&second, stuck.until - 1, 900, &stuck));
-	CHECK(!wait_is_over(&second, stuck.until - 1, 901, &stuck)); // it has changed
+	CHECK(!wait_is_over(&second, stuck.until - 1, 901, &stuck)); // the sum has changed
 	CHECK(!wait_is_over(&second, stuck.until, 900, &stuck));
 }
 
-// A process waits on while other processes make changes, for 30 s at most.
+// A process continues to wait while other processes make changes, for 30 s at most.
 static void test_waits_for_what_moves(void)
 {
 	struct vg_wait wait = {.since = start, .moved = start};
@@ -221,7 +221,7 @@ int main(void)
 	}
 	test_waits_for_what_does_not_move();
 	test_waits_for_what_moves();
-	// This test runs all orders of two processes. For functions with more steps, the test runs only
+	// main runs all orders of two processes. For functions with more steps, main runs only
 	// orders with a few interruptions, which reveal most mistakes.
 	try_orders(2, explorer_all_switches, take_at_once, check_books);
 	try_orders(3, 3, take_at_once, check_books);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // ordinals requests memory and contexts on devices that do not exist, and expects the native error.
-// ordinals does the same on the second device, and expects the error in its argument. Run by
-// doors_test.sh. ordinals skips functions of a CUDA version later than the driver's, and prints
-// them. If the interposer still has such a function, the function returns "not supported".
+// On the second device, ordinals expects the error in its argument. ordinals skips functions of a
+// CUDA version later than the driver's, and prints their names. If the interposer replaces a
+// skipped function, the function must return "not supported". doors_test.sh runs this program.
 
 #define _GNU_SOURCE
 #include <limits.h>
@@ -93,7 +93,7 @@ static const struct {
 	const char *name;
 	CUresult (*ask)(int device);
 	bool takes; // the call takes memory of the device
-	int since;  // the CUDA version that added it
+	int since;  // the CUDA version that added the function
 } ways[] = {
 	{"cuMemCreate", create, true, 10020}, {"cuCtxCreate_v2", context, true, 3020},
 	{"cuCtxCreate_v3", context_v3, true, 11040}, {"cuCtxCreate_v4", context_v4, true, 12050},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The deductible time of other containers is at most their charges.
+// This test covers the deductible time of other containers, which is at most their charges.
 
 #include "time/others.h"
 
@@ -22,7 +22,7 @@ static void look(uint64_t at, uint64_t others, uint32_t ppm)
 static void test_deductions(void)
 {
 	static const struct {
-		int64_t charged, want, part, left; // left: remainder of the charge, for the next call
+		int64_t charged, want, part, left; // left: the charge's rest, for the next call
 	} cases[] = {
 		{0, 20 * ms, 0, 0},                                  // a lone tenant
 		{5 * ms, 20 * ms, 5 * ms, 0},                        // more than the others' charges
@@ -50,7 +50,7 @@ static void test_charged_by_others(void)
 	usage.slots[1].devices[0].gpu_time_ns = 10 * ms;
 	CHECK_EQUAL(vg_others_charged(&pages, 0, 1000 * (uint64_t)ms), 27 * ms);
 	CHECK_EQUAL(vg_others_charged(&pages, 0, 1099 * (uint64_t)ms), 27 * ms);
-	// While the agent is away, the others may be charged half of the time.
+	// While the agent is absent, the others may be charged half of the time.
 	CHECK((int64_t)vg_others_charged(&pages, 0, 1300 * (uint64_t)ms) > 176 * ms);
 	CHECK((int64_t)vg_others_charged(&pages, 0, 1300 * (uint64_t)ms) < 178 * ms);
 	limits.others_looks[0] = 0; // no count exists
@@ -67,7 +67,7 @@ static void test_none(void)
 	look(1000 * (uint64_t)ms, 7 * ms, 1);
 	CHECK(!vg_others_none(&pages, 0));
 	look(1000 * (uint64_t)ms, 7 * ms, 0);
-	usage.slots[1].devices[0].context_bytes = 1; // of its own container
+	usage.slots[1].devices[0].context_bytes = 1; // another process of the same container
 	CHECK(vg_others_none(&pages, 0));
 	usage.slots[0].devices[0].context_bytes = 1;
 	CHECK(!vg_others_none(&pages, 0));

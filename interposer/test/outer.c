@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This library opens the library beside it through its own RUNPATH; see stub_test.c.
+// This library opens another library through its own RUNPATH: see stub_test.c.
 
 #include <dlfcn.h>
 #include <stddef.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Damaged or incomplete pages are refused, with an error that names the fault.
+// This test covers damaged and incomplete pages, which are refused with an error that names the
+// fault.
 
 #define _GNU_SOURCE
 #include "pages/pages.h"
@@ -95,7 +96,7 @@ static void test_every_flipped_byte_is_noticed(void)
 		close(fd);
 		expect_error("corrupt");
 		unlink(path);
-		i += 7 * (i % 3); // a sample of the 1048 bytes: each costs a page
+		i += 7 * (i % 3); // a sample of the 1048 bytes, because each byte costs a page
 	}
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// plugin is a library that uses CUDA in its constructor, after a delay. The loader's lock is held
-// meanwhile.
+// plugin is a library that uses CUDA in its constructor, after a delay. The thread holds the
+// loader's lock during the constructor.
 
 #include <time.h>
 

@@ -9,8 +9,8 @@
 #include "memory/pool_held.h"
 #include "one_pool.h"
 
-// The last allocation of a destroyed pool is freed. Before the free is counted, the driver has
-// reused the pool's handle for a new pool, which takes over the record and is also destroyed.
+// A thread frees the last allocation of a destroyed pool. Before the free is counted, the driver
+// reuses the pool's handle for a new pool, which takes over the record and is also destroyed.
 static void test_a_piece_of_another_pool(void)
 {
 	struct vg_pool_piece piece;
@@ -100,7 +100,7 @@ static void free_in(bool per_thread)
 	CHECK_EQUAL(process->stale_pools, 1);
 }
 
-// begin_freeing makes a process whose pool was destroyed while two pieces of 60 MiB were in use.
+// begin_freeing creates a process whose pool was destroyed while two pieces of 60 MiB were in use.
 static void begin_freeing(void)
 {
 	memset(&events, 0, sizeof events);
@@ -133,7 +133,7 @@ static void test_frees_that_streams_reach(void)
 	CHECK(!pool->in_use);
 }
 
-// Such a pool stays charged until its context ends.
+// A pool whose frees cannot be counted stays charged until its context ends.
 static void test_a_free_that_cannot_be_followed(void)
 {
 	for (int i = 0; i < 2; i++) {

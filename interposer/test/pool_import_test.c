@@ -98,8 +98,8 @@ static void test_an_imported_pool_without_answers(void)
 	CHECK_EQUAL(on_page(), 100 * mib);
 }
 
-// A new import is charged only by its own call, and not if there is no room. But if the pool keeps
-// the memory, the memory is charged.
+// Only the import's own call charges a new import. If the limit has no room, the import is refused
+// and not charged. If the pool keeps the memory of a refused import, the memory is charged.
 static void test_an_import_without_room(void)
 {
 	begin(100 * mib, 0, 0, handle);
@@ -110,7 +110,7 @@ static void test_an_import_without_room(void)
 	CHECK_EQUAL(on_page(), 60 * mib);
 	CHECK_EQUAL(vg_pool_claim_pointer(&first, pool, 50 * mib), CUDA_ERROR_OUT_OF_MEMORY);
 	CHECK_EQUAL(on_page(), 60 * mib);
-	driver.held = 110 * mib; // trimming the pool has no effect
+	driver.held = 110 * mib; // a trim of the pool has no effect
 	vg_pool_held_refresh(process);
 	CHECK_EQUAL(on_page(), 110 * mib);
 	driver.held = 0;

@@ -8,7 +8,7 @@
 #include "memory/pool_held.h"
 #include "one_pool.h"
 
-// The driver could not destroy the pool: it remains as it was.
+// If the driver refuses to destroy the pool, the pool's record does not change.
 static void test_a_pool_that_is_not_destroyed(void)
 {
 	uint64_t used = 0;
@@ -25,7 +25,7 @@ static void test_a_pool_that_is_not_destroyed(void)
 	CHECK(!vg_pool_lifetime_ending(process, other, &used)); // an unknown pool
 }
 
-// ---- which pool a handle names
+// ---- the pool of a handle
 
 static void test_whose_pool_it_is(void)
 {
@@ -36,14 +36,14 @@ static void test_whose_pool_it_is(void)
 	CHECK(pool && pool->handle == other);
 	CHECK_EQUAL(pool->ordinal, 0);
 	CHECK_EQUAL(pool->device, 0);
-	CHECK(!vg_pool_of(process, (CUmemoryPool)(uintptr_t)0x3000, 1)); // of the other GPU
+	CHECK(!vg_pool_of(process, (CUmemoryPool)(uintptr_t)0x3000, 1)); // the other GPU's pool
 	CHECK(!vg_pool_of(process, NULL, 1));
-	pool = vg_pool_of(process, NULL, 0); // the memory of graphs
+	pool = vg_pool_of(process, NULL, 0); // the graph memory
 	CHECK(pool && !pool->handle);
 	CHECK(vg_pool_of(process, NULL, 0) == pool);
 }
 
-// A pool is asked again while it holds more than it uses.
+// The interposer queries a pool again while the pool holds unused memory.
 static void test_stale_pools_are_asked(void)
 {
 	begin(200 * mib, 100 * mib, 60 * mib, handle);
@@ -84,7 +84,7 @@ static void test_a_pool_on_the_host(void)
 	CHECK_EQUAL(on_page(), 100 * mib);
 }
 
-// Managed memory may move to the GPU, regardless of its first place.
+// Managed memory may move to the GPU, wherever it is placed first.
 static void test_a_pool_of_managed_memory(void)
 {
 	const CUmemPoolProps properties = {.location = {.type = CU_MEM_LOCATION_TYPE_HOST}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers a pool's charge when threads query it and make it grow in an order that is very
+// This test covers a pool's charge when threads query and grow the pool in an order that is very
 // rare on a real machine.
 
 #include "memory/pool.h"
@@ -11,7 +11,7 @@
 static struct vg_claim second, third;
 
 // Two calls with a claim use up a pool's spare memory, which was reserved for a third call. An
-// answer from after their calls is applied before their charges.
+// answer from after the two calls is applied before the charges of these calls.
 static void settle_second(void);
 
 static void refresh(void)
@@ -78,7 +78,7 @@ static void test_a_promise_is_of_whole_steps(void)
 	CHECK_EQUAL(on_page(), 54 * mib);
 }
 
-// A driver that grants memory and then does not report its pool's memory.
+// The driver grants memory, and then does not report its pool's memory.
 static void test_no_answer_frees_nothing(void)
 {
 	begin(200 * mib, 100 * mib, 100 * mib, handle);
@@ -98,8 +98,8 @@ static void test_no_answer_frees_nothing(void)
 	CHECK_EQUAL(on_page(), 10 * mib);
 }
 
-// No other call may use the memory of a graph's earlier launch during its next launch. Once another
-// call has used the memory, the graph must claim the memory again.
+// No other call may use the memory of a graph's earlier launch during the graph's next launch.
+// After another call has used the memory, the graph must claim the memory again.
 static void test_a_graph_keeps_what_it_owns(void)
 {
 	uint64_t epoch;
@@ -120,7 +120,7 @@ static void test_a_graph_keeps_what_it_owns(void)
 	CHECK_EQUAL(on_page(), 100 * mib);
 }
 
-// A query from before a graph's launch, answered after it, reports too little memory.
+// A query that begins before a graph's launch and ends after the launch reports too little memory.
 static void launch_again(void)
 {
 	driver_alloc(60 * mib);
@@ -149,7 +149,7 @@ static void test_trimming(void)
 	CHECK_EQUAL(driver.trims, 1);
 	CHECK_EQUAL(driver.mode, 0); // the mode is restored
 	CHECK_EQUAL(on_page(), 60 * mib);
-	// If this thread's mode cannot be changed, trimming might invalidate a capture.
+	// If this thread's mode cannot be changed, a trim might invalidate a capture.
 	driver.strict = true;
 	driver.held = 100 * mib;
 	vg_pool_held_trim(process, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// No function changes the records of pools while another thread works on them.
+// This test checks that no function changes the records of pools while another thread works on
+// these records.
 
 #include <pthread.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // pools checks that a pool that is destroyed in use stays charged until its last allocation has
-// been freed, and no longer. Run by doors_test.sh.
+// been freed, and no longer. doors_test.sh runs this program.
 
 #define _GNU_SOURCE
 #include <stdatomic.h>
@@ -151,7 +151,7 @@ static void test_handles(void *stream)
 	CHECK_EQUAL(left(), before);
 }
 
-// Many live pools, all with memory.
+// The process has many pools with memory.
 static void test_live(void *stream)
 {
 	enum { count = 300 };

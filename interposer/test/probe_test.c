@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the time of other containers that probes measure. Clocks are arguments.
+// This test covers the time of other containers that probes measure. All times are arguments.
 
 #include <string.h>
 
@@ -9,8 +9,8 @@
 
 enum { ms = 1000000 };
 
-// Other containers have each second millisecond. A probe starts every 250 µs and returns during
-// this container's turn. The clocks differ by 7 ms, and the return takes 3 µs.
+// Other containers have every second millisecond of the GPU. A probe starts every 250 µs and
+// returns during this container's turn. The clocks differ by 7 ms, and the return takes 3 µs.
 static void test_probes_find_the_slices_of_others(void)
 {
 	static struct vg_probe probe;
@@ -40,9 +40,9 @@ static void test_probes_alone(void)
 	CHECK_EQUAL(vg_stretch_overlap(&probe.seen, (struct vg_stretch){0, 100 * ms}), 0);
 }
 
-// drift runs probes for four seconds on a GPU whose clock is faster than the host's, where other
-// containers have each second slice. drift returns the percentage of the last second that is
-// measured as the other containers'.
+// drift runs probes for four seconds on a GPU whose clock is faster than the host's. Other
+// containers have every second slice. drift returns the measured percentage of other containers in
+// the last second.
 static int64_t drift(int64_t ppm, int64_t others_ns)
 {
 	static struct vg_probe probe;

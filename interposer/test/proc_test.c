@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// cuGetProcAddress returns the interposer's function for an exported function that it replaces, and
-// nothing for unknown functions of newer drivers that could bypass the limits.
+// This test covers cuGetProcAddress, which returns the interposer's function for an exported
+// function that the interposer replaces. cuGetProcAddress returns no unknown functions of newer
+// drivers that could bypass the limits.
 
 #include <stdbool.h>
 #include <string.h>
@@ -29,7 +30,8 @@ static CUresult driver_address(const char *name, void **function, int version, u
 	return CUDA_SUCCESS;
 }
 
-// is_withheld requests a function by name. The answer is the driver's function or none.
+// is_withheld requests a function by name, and reports whether cuGetProcAddress returned no
+// function. Any returned function must be the driver's.
 static bool is_withheld(const char *name)
 {
 	void *found = NULL;
@@ -48,8 +50,8 @@ static bool is_withheld(const char *name)
 	return true;
 }
 
-// Every replaced function is withheld if the driver returns another function than the known one.
-// Functions that begin and end captures are exceptions: their results are not limited.
+// Every replaced function is withheld if the driver returns an unknown function. Functions that
+// begin and end captures are exceptions, because they allocate no limited resource.
 static void test_own(void)
 {
 	static const char *const names[] = {
@@ -70,8 +72,8 @@ static void test_names(void)
 		const char *name;
 		bool withheld;
 	} cases[] = {
-		{"cuArray3DCreate", true},   // the first of the table
-		{"cuVDPAUCtxCreate", true},  // and the last
+		{"cuArray3DCreate", true},   // the first name of the table
+		{"cuVDPAUCtxCreate", true},  // the last name of the table
 		{"cuMemAlloc", true},        // has a second version too
 		{"cuLaunchKernel", true},    // has a version for per-thread streams
 		{"cuGreenCtxCreate", true},  // has neither
@@ -83,7 +85,7 @@ static void test_names(void)
 		{"cuTileLaunch", true},
 		{"cuMemAllocHost", true},    // known, but not the exported function
 		{"cuFrobnicate", false},     // unknown, of a family that cannot allocate
-		{"cuDeviceGetName", false},  // only the driver has it
+		{"cuDeviceGetName", false},  // only the driver has the name
 		{"cu", false},
 		{"", false},
 		{"a", false},                // before all names
@@ -101,7 +103,7 @@ static void driver_exported(void)
 {
 }
 
-// A known function that passes by name is returned if it is the exported function.
+// A known function that is not replaced is returned if the driver exports the function.
 static void test_known(void)
 {
 	vg_real_functions[VG_SYM_cuMemAllocHost_v2] = (vg_function)driver_later;
@@ -145,7 +147,7 @@ static CUresult driver_old_address(const char *name, void **function, int versio
 	return driver_address(name, function, 0, flags, &status);
 }
 
-// said calls a function and returns how often the function wrote a line with these words.
+// said calls a function, and returns the number of lines with these words that the function wrote.
 static int said(void (*function)(void), const char *words)
 {
 	FILE *file = tmpfile();

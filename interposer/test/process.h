@@ -13,7 +13,7 @@
 #include "pages/slot.h"
 
 // test_process makes the pages of a container with these GPUs, takes a slot, and returns the state
-// of the process. The driver's ordinals equal the indices on the pages.
+// of the process. The driver's device numbers equal the indices on the pages.
 static inline struct vg_state *test_process(const struct vg_limits_device *devices, uint32_t count)
 {
 	struct vg_state *made = vg_state_new();

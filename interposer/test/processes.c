@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// processes COUNT BYTES checks that NVML lists COUNT processes on the first GPU, without this
-// process, which use BYTES together. processes queries all versions of the list. Run by
-// doors_test.sh.
+// processes COUNT BYTES checks the processes that NVML lists on the first GPU. Without this
+// process, NVML must list COUNT processes, which use BYTES together. processes queries all versions
+// of the list. doors_test.sh runs this program.
 
 #include <dlfcn.h>
 #include <signal.h>

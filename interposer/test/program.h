@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares functions of tests that act as a program: they look up the driver by its
-// name.
+// This header declares functions of tests that act as a program, which looks up the driver by name.
 
 #ifndef VG_TEST_PROGRAM_H
 #define VG_TEST_PROGRAM_H

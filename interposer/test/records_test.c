@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the records of pools: their places, and their limited number.
+// This test covers the records of pools, their places, and their limited number.
 
 #include <stdio.h>
 #include <string.h>
@@ -80,14 +80,14 @@ static CUmemoryPool numbered(uintptr_t i)
 	return (CUmemoryPool)(0x1000 * i);
 }
 
-// drop ends a pool as a program does by destroying it.
+// drop ends a pool like a program that destroys the pool.
 static void drop(struct vg_pool *pool)
 {
 	pool->destroyed = true;
 	vg_pool_lifetime_ended(state, pool, 0, CUDA_SUCCESS);
 }
 
-// Freed records are reused, in any order, and none is skipped.
+// All freed records are reused, in any order.
 static void test_places_are_used_again(void)
 {
 	const int freed[] = {3, 0, 2}, count = 6;
@@ -109,7 +109,7 @@ static void test_places_are_used_again(void)
 		drop(&state->pools[state->pools_end - 1]);
 }
 
-// A pool is identified by its handle, and the memory of graphs by its GPU.
+// The handle identifies a pool, and the GPU identifies graph memory.
 static void test_who_is_who(void)
 {
 	struct vg_pool *first = vg_pool_of(state, NULL, 0), *second = vg_pool_of(state, NULL, 1);
@@ -128,8 +128,8 @@ static void test_who_is_who(void)
 		drop(&state->pools[state->pools_end - 1]);
 }
 
-// The driver reuses the handle of a destroyed pool for a new pool before the interposer has noted
-// the end.
+// The driver reuses the handle of a destroyed pool for a new pool before the interposer has
+// recorded the destruction.
 static void test_handle_of_an_ending_pool(void)
 {
 	struct vg_pool *ending, *next;

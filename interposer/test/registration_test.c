@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A registration with the agent delays or ends no program, and leaves no resources behind.
+// This test checks that a registration with the agent does not delay or end the program, and leaves
+// no resources behind.
 
 #define _GNU_SOURCE
 #include "pages/registration.h"
@@ -20,7 +21,7 @@
 #include "check.h"
 #include "fixture.h"
 
-// Longer than the nap for a full queue, on a busy machine too.
+// soon_ns is longer than the attempts for a full queue, also on a busy machine.
 static const uint64_t soon_ns = 500000000;
 
 static char dir[64];
@@ -51,7 +52,7 @@ static int descriptors(void)
 	return count;
 }
 
-// call registers, and checks that registration has no side effects.
+// call registers, and checks that the registration has no side effects.
 static void call(void)
 {
 	int before = descriptors();

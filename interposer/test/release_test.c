@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the release of memory: at its free, and at the end of its context.
+// This test covers the release of memory when it is freed, and when its context ends.
 
 #include "memory/release.h"
 
@@ -14,7 +14,8 @@
 
 static CUcontext const context = (CUcontext)(uintptr_t)0x1000;
 
-// The record of memory, beside its size, depends on its kind, and is removed with it.
+// The release of memory also reverses the changes of other sums, which depend on the kind of
+// memory.
 static void test_kinds(void)
 {
 	const struct {
@@ -64,7 +65,7 @@ static void file(enum vg_kind kind, uint64_t key, uint64_t owner, uint64_t count
 	vg_table_put(&state->table, entry);
 }
 
-// An empty granule is retained for later allocations, and counts as retained until released.
+// An empty granule is retained for later allocations, and counts as retained until it is released.
 static void test_a_granule_that_was_kept(void)
 {
 	begin();
@@ -77,7 +78,7 @@ static void test_a_granule_that_was_kept(void)
 	CHECK_EQUAL(state->retained[0], 20 * mib);
 }
 
-// Memory without an entry may belong to a pool: the pools' held bytes become stale.
+// Memory without an entry may belong to a pool, so that the pools' held bytes become stale.
 static void test_an_unknown_address_is_freed(void)
 {
 	begin();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Reservations never exceed the limit and are never refused within it, whatever threads and
-// processes do concurrently, even if some are killed.
+// This test checks that reservations never exceed the limit and are never refused within the limit,
+// whatever threads and processes do concurrently, even if some processes are killed.
 
 #define _GNU_SOURCE
 #include "pages/reserve.h"
@@ -134,7 +134,7 @@ static void test_settle(void)
 	CHECK_EQUAL(own_slot()->pending, 60);
 	CHECK_EQUAL(own_slot()->used, 255);
 	CHECK_EQUAL(own_slot()->peak, 255);
-	// Bytes counted twice cause no peak above the limit.
+	// Bytes that are counted twice cause no peak above the limit.
 	pages.usage->header.high_water = 2;
 	vg_slot_device(&pages, 1, 0)->used = 5000;
 	vg_reserve_settle(&pages, 0, 60, 60);
@@ -170,7 +170,7 @@ static void test_adjust(void)
 	vg_pages_close(&pages);
 }
 
-// If others use the memory permanently, a claim is refused at once, without a wait.
+// If other processes use the memory permanently, a claim is refused without a wait.
 static void test_refusal_at_once(void)
 {
 	static struct vg_pages other;
@@ -213,7 +213,7 @@ static void test_bytes_a_dead_process_left_pending(void)
 	attach(&pages);
 	attach(&other);
 	vg_add(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
-	vg_pages_close(&other); // this drops its lock
+	vg_pages_close(&other); // the child drops its lock
 	CHECK(vg_reserve(&pages, 0, 1000));
 	vg_pages_close(&pages);
 }
@@ -228,7 +228,7 @@ static void test_process_stopped_with_bytes_pending(void)
 	attach(&pages);
 	attach(&other);
 	vg_add(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
-	CHECK(!vg_reserve(&pages, 0, 200)); // after the wait: the pending bytes count as granted
+	CHECK(!vg_reserve(&pages, 0, 200)); // after the wait, the pending bytes count as granted
 	first = vg_now() - start;
 	CHECK(first < 5000000000);
 	start = vg_now();
@@ -264,7 +264,7 @@ static void test_cancelled_while_waiting(void)
 	CHECK_EQUAL(pthread_join(thread, &result), 0);
 	CHECK(result == PTHREAD_CANCELED);
 	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->pending, 0);
-	alarm(10); // the process would wait for ever
+	alarm(10); // a process would wait for ever
 	CHECK(!vg_reserve(&pages, 0, 200));
 	alarm(0);
 	vg_sub(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
@@ -313,7 +313,7 @@ static void test_own_memory_is_not_forgotten(void)
 	vg_pages_close(&pages);
 }
 
-// The page is repeatedly forged to claim nothing, while the container holds 70 of its 100 units.
+// The test repeatedly forges a page without memory, while the container holds 70 of its 100 units.
 static void test_observed_on_a_forged_page(void)
 {
 	uint64_t granted = 0;
@@ -373,7 +373,7 @@ static void test_observed_less_than_claimed(void)
 
 // ---- many processes with many threads
 
-// A ledger that only the test writes: its own count of the held bytes.
+// The ledger is the test's own count of the held bytes. Only the test writes the ledger.
 static _Atomic uint64_t *held;
 
 static uint64_t random_below(uint64_t *seed, uint64_t bound)
@@ -458,8 +458,8 @@ static void test_never_over_the_limit(void)
 	expect_clean_ends(pids);
 }
 
-// If the limit has room for all, no claim is refused, however often pending bytes make the sum
-// temporarily too large.
+// If the limit has room for all processes, no claim is refused, however often pending bytes make
+// the sum temporarily too large.
 static void test_no_false_refusal(void)
 {
 	pid_t pids[processes];

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Scenes in which programs have hung, failed or slowed down, on a simulated driver with the rules
-# and costs of a real one. Arguments: LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]. With
-# SCENES="name…" in the environment, only those tests run.
+# This test runs scenes in which programs may hang, fail or slow down, on a simulated driver with
+# the rules and costs of a real driver. Usage: scenes_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES
+# [SANITIZER-LIBRARY]. With SCENES="name…" in the environment, only the named tests run.
 
 # shellcheck disable=SC2119 # machine takes no arguments
 here=$(dirname "$(realpath "$0")")
@@ -38,12 +38,12 @@ limit() {
 	pages pages "$((12 * gib)):$context:$1" "$((12 * gib)):$context:$1"
 }
 
-# scene OPTION… plays a scene under the limit. $output receives its JSON line.
+# scene OPTION… runs a scene under the limit. $output receives the scene's JSON line.
 scene() {
 	output=$(limited pages timeout 60 "$workloads/scenes" --scene "$@" 2>"$work/errors")
 }
 
-# expect WHAT OPTION… checks that the scene succeeds.
+# expect WHAT OPTION… runs a scene, and checks that the scene succeeds.
 expect() {
 	local what=$1
 	shift
@@ -60,7 +60,7 @@ at_most() {
 	fi
 }
 
-# No capture is invalidated that stays valid natively.
+# The interposer invalidates no capture that stays valid natively.
 test_captures() {
 	local ppm name mode
 	driver
@@ -79,7 +79,7 @@ test_captures() {
 	done
 }
 
-# A wait for an event invalidates no capture that forbids queries of it.
+# A wait for an event invalidates no capture that forbids queries of the event.
 test_event_waits() {
 	driver
 	output=$(native "$workloads/scenes" --scene event-wait --captures 5) || fail "event waits, natively: $output"
@@ -87,8 +87,8 @@ test_event_waits() {
 	expect "event waits" event-wait --captures 5
 }
 
-# held_to PPM LOW HIGH checks the last scene's share of the GPU's time, in percent of its limit.
-# With instrumentation, there is no lower bound.
+# held_to PPM LOW HIGH checks the last scene's share of the GPU's time, in percent of the limit PPM.
+# With instrumentation, the share has no lower bound.
 held_to() {
 	local pid wall got low=$2
 	[ -z "$sanitizer" ] || low=0
@@ -119,8 +119,8 @@ test_blind() {
 	done
 }
 
-# The same holds if the driver does not report whether a stream has work, or if the current context
-# is not the context of the working default stream.
+# A program also keeps its share if the driver does not report whether a stream has work, or if the
+# current context is not the context of the working default stream.
 test_unsaid() {
 	local failure
 	failing "cuEventRecord 999" "cuStreamQuery 999"
@@ -137,7 +137,7 @@ test_unsaid() {
 	done
 }
 
-# Beside a capture, work is charged whatever the driver reports about its stream.
+# Beside a capture, work is charged, whatever the driver reports about its stream.
 test_beside() {
 	local failure
 	for failure in "" "cuStreamIsCapturing 999" "cuStreamGetCtx 999" "cuStreamGetDevice 999"; do
@@ -152,7 +152,7 @@ test_beside() {
 	done
 }
 
-# Threads together get the share of one thread, however many share a stream.
+# All threads together get the share of one thread, however many threads share a stream.
 test_crowd() {
 	local threads kernel
 	driver
@@ -166,7 +166,7 @@ test_crowd() {
 		300 200
 	END
 	rm -rf "$work/pages"
-	pages pages "$((12 * gib)):$context:500000" # on one GPU, where the fast path applies
+	pages pages "$((12 * gib)):$context:500000" # on one GPU, so that the fast path applies
 	expect "a crowd on one GPU" crowd --threads 64 --hold-ms 2000 --kernel-us 200
 	held_to 500000 50 104 "a crowd on one GPU"
 }
@@ -181,7 +181,7 @@ test_green() {
 	held_to 500000 80 104 "a green context"
 }
 
-# If a queue is full, only the threads that need it wait.
+# If a queue is full, only the threads that need the queue wait.
 test_full() {
 	driver
 	limit 900000
@@ -193,7 +193,7 @@ test_full() {
 median() { printf '%s\n' "$@" | sort -n | sed -n "$((($# + 1) / 2))p"; }
 
 # slower PPM RUNS SCENE OPTION… measures the scene's time under the limit, in thousandths of its
-# native time: the median of this many pairs of runs, which alternate in order.
+# native time. The result is the median of RUNS pairs of runs, which alternate in order.
 slower() {
 	local ppm=$1 runs=$2 pair real own order
 	ratios=()
@@ -258,7 +258,7 @@ quick() {
 # Scenes that need less than the limit take no longer than natively.
 test_pace() { quick pace; }
 
-# …and have the same result in instrumented runs, whose times cannot be compared.
+# Scenes succeed in instrumented runs, too, whose times cannot be compared.
 test_finishes() {
 	quick finish
 	finish 600000 row --launches 1000
@@ -266,8 +266,8 @@ test_finishes() {
 	finish 600000 full
 }
 
-# In the scene of two GPUs, code waits for the first GPU, natively and under a limit, while work
-# continues on the second.
+# In the scene of two GPUs, a load of code waits for the first GPU, natively and under a limit,
+# while work continues on the second GPU.
 test_two_gpus() {
 	driver
 	output=$(native "$workloads/scenes" --scene two-gpus) || fail "two GPUs, natively: $output"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// sharing exports memory, imports it, and ends or frees it on either side, on a driver that keeps
-// memory for as long as any process holds it. One argument selects the test. The program ends with
-// 0 if all calls return their native results. Run by unkind_test.sh.
+// sharing exports and imports memory, and frees the memory or ends the process on either side. The
+// driver keeps memory as long as any process holds the memory. One argument selects the test.
+// sharing exits with 0 if all calls return their native results. unkind_test.sh runs this program.
 
 #define _GNU_SOURCE
 #include <sys/wait.h>
@@ -41,8 +41,8 @@ static void test_exports(int imported)
 	printf("{\"pid\":%d,\"held\":%d}\n", (int)getpid(), held);
 }
 
-// Memory imported by its own exporter is held once and charged twice. The excess charge stays until
-// the import ends; only then can the rest be allocated.
+// Memory that its own exporter imports is held once and charged twice. The rest of the limit can be
+// allocated only after the end of the import, which ends the excess charge.
 static void test_import_credit(void)
 {
 	const struct timespec until_measured = {.tv_nsec = 300000000};
@@ -99,8 +99,8 @@ static void test_exports_released(void)
 
 enum { exports_bytes = 16 << 20 };
 
-// export_one allocates memory, exports it and releases it. With `kept`, the descriptor stays open.
-// export_one reports whether there was room.
+// export_one allocates, exports and releases memory. With `kept`, the descriptor stays open.
+// export_one reports whether the limit had room.
 static bool export_one(bool kept)
 {
 	uint64_t handle;
@@ -135,7 +135,7 @@ static void end_contexts(CUcontext made)
 		CHECK_EQUAL(CALL("cuDevicePrimaryCtxRelease_v2", (CUdevice), 0), 0);
 }
 
-// After its exports are gone, a process may end its last context and begin a new one.
+// After its exports are gone, a process may end its last context and begin a new context.
 static void test_contexts_again(void)
 {
 	CUcontext context = NULL;
@@ -150,8 +150,8 @@ static void test_contexts_again(void)
 	}
 }
 
-// test_exports_kept exports in use stay charged without a context, and with a new context. The
-// caller checks the physical memory.
+// test_exports_kept checks that exports in use stay charged without a context, and with a new
+// context. unkind_test.sh checks the physical memory.
 static void test_exports_kept(void)
 {
 	for (int i = 0; i < 3; i++) {
@@ -163,8 +163,8 @@ static void test_exports_kept(void)
 	printf("{\"pid\":%d}\n", (int)getpid());
 }
 
-// A process without a context has exports, ended or kept, and stays alive. The caller checks the
-// memory granted to other processes.
+// A process without a context has exports, ended or kept, and stays alive. unkind_test.sh checks
+// the memory granted to other processes.
 static void test_exports_left(bool kept)
 {
 	use_gpu(0);
@@ -221,8 +221,8 @@ static bool take_handle(int child, bool *ended)
 	return taken;
 }
 
-// take_piece imports an allocation of a pool. take_piece frees every second piece: the pool keeps
-// the memory.
+// take_piece imports an allocation of a pool. take_piece frees every second piece, whose memory the
+// pool keeps.
 static bool take_piece(int child, bool *ended)
 {
 	static int pieces;
@@ -321,7 +321,7 @@ static void inherit(int from, const char *way)
 }
 
 // An importer with a current GPU holds 1 GiB on the first GPU from a process that has ended. The
-// importer was measured earlier, while the ended process held the memory. The caller checks the
+// importer was measured earlier, while the ended process held the memory. unkind_test.sh checks the
 // memory granted to other processes.
 static void test_inherited(const char *way, int gpu)
 {

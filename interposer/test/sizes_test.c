@@ -53,7 +53,7 @@ static void test_sizes(void)
 	CHECK(vg_sizes_lend(&pool, small, small + large));
 }
 
-// A call with a claim may take lent memory: the pool grows for one of the two calls.
+// A call with a claim may take lent memory. The pool then grows for one of the two calls.
 static void test_due(void)
 {
 	begin();
@@ -69,7 +69,7 @@ static void test_due(void)
 	give(small);
 }
 
-// A call beside a claim that may take the spare memory is lent nothing.
+// A call is lent nothing while a call with a claim may take the spare memory.
 static void test_asked(void)
 {
 	begin();
@@ -99,7 +99,8 @@ static void test_free_under_way(void)
 	CHECK(vg_sizes_lend(&pool, small, small));
 }
 
-// Drivers that return freed memory, reuse it for other sizes, or do not reuse it.
+// Some drivers return freed memory, reuse freed memory for other sizes, or do not reuse freed
+// memory.
 static void test_other_drivers(void)
 {
 	begin();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Every order in which processes can take, reap and leave slots. Each lock and each write of slot.c
-// is a step (explorer.h). The locks and the page are the kernel's. A dying process first drops its
-// lock, with its address space, and then its GPU memory.
+// This test covers every order in which processes can take, reap and leave slots. Each lock and
+// each write of slot.c is a step (explorer.h). The locks and the page are real. A dying process
+// first drops its lock, with its address space, and then its GPU memory.
 
 #define _GNU_SOURCE
 #include "pages/slot.h"
@@ -77,8 +77,8 @@ struct process {
 static struct process processes[explorer_most_processes];
 static struct vg_pages page; // of the test itself
 static void (*work)(struct process *process);
-static int deaths;           // deaths in the middle of the work that a run may still have
-static bool one_ended;       // an earlier process left its slot as it was
+static int deaths;           // deaths in the middle of work that this run may still make
+static bool one_ended;       // an earlier process has left its slot with its contents
 static uint64_t launches;    // in a run
 
 static struct process *self(void)
@@ -104,7 +104,8 @@ static void check_holds(const struct process *process)
 	CHECK_EQUAL(slot->pid, first_number + (process - processes));
 }
 
-// die ends the running process. The process's memory is unavailable to others until it is gone.
+// die ends the running process. Other processes cannot get the process's memory until the process
+// is gone.
 static void die(struct process *process)
 {
 	process->life = DYING;
@@ -209,7 +210,7 @@ static void take_and_reap(struct process *process)
 	die(process);
 }
 
-// take_and_look makes a process with a slot visible as live to all others while it has the slot.
+// take_and_look checks that a process with a slot counts as alive while it has the slot.
 static void take_and_look(struct process *process)
 {
 	static bool live[explorer_most_processes][VG_MAX_SLOTS];
@@ -272,7 +273,8 @@ static void all_leave(void)
 	CHECK_EQUAL(launches_on_page(), launches);
 }
 
-// some_died makes the same checks. A process that dies while emptying a slot may be counted twice.
+// some_died checks that a later process finds no held memory. The launches of a process that dies
+// while it empties a slot may be counted twice.
 static void some_died(void)
 {
 	CHECK(vg_slots_reap(&page, 0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A slot belongs to a process for exactly as long as the process lives.
+// This test checks that a slot belongs to a process exactly as long as the process is alive.
 
 #define _GNU_SOURCE
 #include "pages/slot.h"
@@ -70,7 +70,7 @@ static void test_killed_process_gives_back(void)
 	CHECK_EQUAL(used_after_reaping(&pages), 100);
 	CHECK(!vg_reserve(&pages, 0, 901));
 	finish(holder);
-	// Any process that needs the memory reaps it without a wait.
+	// Any process that needs the memory reaps the slot without a wait.
 	CHECK(vg_reserve(&pages, 0, 1000));
 	CHECK_EQUAL(vg_usage_memory(&pages, 0), 1000);
 	vg_pages_close(&pages);
@@ -118,7 +118,7 @@ static void close_everything(void)
 {
 	for (int fd = 3; fd < 1024; fd++)
 		close(fd);
-	// Opening and closing the file again drops POSIX locks, but not this lock.
+	// A second open and close of the file drops POSIX locks, but not this lock.
 	CHECK(chdir(dir) == 0);
 	close(open("usage", O_RDWR));
 	__atomic_store_n(shared_child, 1, __ATOMIC_SEQ_CST);
@@ -167,8 +167,8 @@ static void *undo_slowly(void *argument)
 	return argument;
 }
 
-// hold_the_driver takes a lock that lives as long as the process's descriptors, like the driver's
-// memory.
+// hold_the_driver takes a lock that the kernel drops with the process's descriptors, like the
+// driver's memory.
 static void hold_the_driver(void)
 {
 	struct flock lock = whole(F_WRLCK);
@@ -186,7 +186,7 @@ static bool is_live(const struct vg_pages *pages, uint32_t slot)
 	return live[slot];
 }
 
-// A process's memory is granted to others when the process is gone, and not when only its slot is
+// A process's memory is granted to others when the process is gone, and not as soon as its slot is
 // free.
 static void end_slowly(void)
 {
@@ -246,7 +246,7 @@ static void *fork_sleepers(void *argument)
 	return NULL;
 }
 
-// attach_and_fork takes a slot while another thread forks, and dies.
+// attach_and_fork takes a slot while another thread forks. Then the process dies.
 static void attach_and_fork(pid_t *children)
 {
 	static struct vg_pages pages;

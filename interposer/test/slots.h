@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the pages of a container whose slots are tested.
+// This header declares the pages of a container whose slots are tested.
 
 #ifndef VG_TEST_SLOTS_H
 #define VG_TEST_SLOTS_H
@@ -38,7 +38,7 @@ static inline void attach(struct vg_pages *pages)
 	CHECK(vg_slot_take(pages, &error) == 0);
 }
 
-// open_driver opens a file in place of the driver's.
+// open_driver opens a file that stands for the driver's file.
 static inline int open_driver(void)
 {
 	char path[512];
@@ -56,7 +56,7 @@ static inline uint64_t used_after_reaping(struct vg_pages *pages)
 	return vg_usage_memory(pages, 0);
 }
 
-// leave ends like a killed process: its slot keeps its contents.
+// leave ends the process like a kill, so that its slot keeps its contents.
 static inline void leave(uint64_t used)
 {
 	struct vg_pages pages;

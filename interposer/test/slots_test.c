@@ -90,7 +90,7 @@ static void test_full_disk_refuses_and_kills_nobody(void)
 	in_child(on_a_full_disk);
 }
 
-// The counts of ended processes survive when their slots are emptied and when they are reused.
+// The counts of ended processes are kept when their slots are emptied or reused.
 static void test_the_dead_are_counted(void)
 {
 	struct vg_pages pages, next;
@@ -100,7 +100,7 @@ static void test_the_dead_are_counted(void)
 	leave(100);
 	CHECK_EQUAL(used_after_reaping(&pages), 0);
 	leave(0);
-	pages.usage->slots[1].pid = 0; // otherwise the dead process's slot would not be tried first
+	pages.usage->slots[1].pid = 0; // so that the dead process's slot is tried first
 	attach(&next);
 	CHECK_EQUAL(next.slot, 1);
 	for (unsigned i = 0; i < VG_MAX_DEVICES; i++) {
@@ -190,8 +190,9 @@ static uint64_t charged(const struct vg_pages *pages)
 	return vg_load(&pages->usage->header.devices[0].spent_ns);
 }
 
-// A dead process's unmeasured work is charged when its death is detected: from its launch on, once
-// if several processes had it side by side, and for one second at most.
+// A dead process's unmeasured work is charged when the death is detected. The charge is the time
+// since the launch, for one second at most. Work of several processes at the same time is charged
+// once.
 static void test_unmeasured_work_is_charged(void)
 {
 	struct vg_pages pages, dead;
@@ -210,7 +211,7 @@ static void test_unmeasured_work_is_charged(void)
 	vg_slots_settle(&pages, 0); // no work is left
 	spent = charged(&pages);
 	leave_unmeasured(&dead, 5 * ms);
-	pages.usage->slots[dead.slot].pid = (uint32_t)getpid(); // which has called execve since
+	pages.usage->slots[dead.slot].pid = (uint32_t)getpid(); // this process, before execve
 	vg_slots_settle(&pages, 0);
 	CHECK(charged(&pages) > spent);
 	vg_pages_close(&pages);
@@ -223,7 +224,7 @@ static void test_unmeasured_work_is_charged(void)
 	vg_pages_close(&pages);
 }
 
-// A live process's unmeasured work is left to that process.
+// A live process's unmeasured work is not charged.
 static void test_unmeasured_work_of_the_living(void)
 {
 	struct vg_pages pages, other;
@@ -278,7 +279,7 @@ static void *wait_for_the_end(void *unused)
 	return unused;
 }
 
-// begin_to_exit ends the first thread of a new process, and not its second one.
+// begin_to_exit ends the first thread of a new process, but not the second thread.
 static void begin_to_exit(void)
 {
 	pthread_t thread;
@@ -287,7 +288,8 @@ static void begin_to_exit(void)
 	pthread_exit(NULL);
 }
 
-// A process that searches all slots leaves the slot of an exiting process free, with its contents.
+// A process that searches all slots does not take the slot of an exiting process, which keeps its
+// contents.
 static void test_a_slot_of_an_exiting_process(void)
 {
 	static bool live[VG_MAX_SLOTS];
@@ -322,8 +324,8 @@ static void test_a_slot_of_an_exiting_process(void)
 
 // ---- the first process of a container
 
-// take_again takes slots as process 1 of a pid namespace, which finds its own pid in every place
-// that has none.
+// take_again takes slots as process 1 of a pid namespace. The process must not wait because a
+// stored pid equals its own pid.
 static void take_again(void)
 {
 	static struct vg_pages pages;
@@ -346,7 +348,7 @@ static void in_a_pid_namespace(void)
 	in_child(take_again);
 }
 
-// No slot is waited for after the last one was taken.
+// No process waits for a slot after the last slot was taken.
 static void test_the_first_process(void)
 {
 	make_pages(1000);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the arguments that a stub passes on, and the library that a name opens. Run the
-// test with the interposer preloaded, and probe.c's library in LD_LIBRARY_PATH. Usage: stub_test
-// INTERPOSER-DIR PROBE-DIR
+// This test covers the arguments that a stub passes on, and the library that a name opens. The
+// interposer must be preloaded, and LD_LIBRARY_PATH must contain probe.c's library. Usage:
+// stub_test INTERPOSER-DIR PROBE-DIR
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -120,8 +120,8 @@ static void test_doors(const char *interposer, const char *probe)
 	expect_ours(RTLD_DEFAULT, "cuInit", cuda);
 }
 
-// A library opens another through $ORIGIN in its own RUNPATH: the loader must still identify the
-// caller.
+// A library opens another library through $ORIGIN in its own RUNPATH. The loader must still
+// identify the caller.
 static void test_callers_runpath(const char *probe)
 {
 	char path[PATH_MAX];
@@ -139,8 +139,8 @@ static void test_callers_runpath(const char *probe)
 	CHECK(dlopen(NULL, RTLD_NOW));
 }
 
-// A new linker namespace contains neither the interposer nor its dlopen hook: a library in it finds
-// the library beside it.
+// A new linker namespace contains neither the interposer nor its dlopen hook. A library in the new
+// namespace finds the library in its own directory.
 static void test_namespace(const char *probe)
 {
 	char path[PATH_MAX];

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The exports and imports of the libraries. Usage: symbols_test.sh DIRECTORY-OF-LIBRARIES
-# DIRECTORY-OF-NAMES
+# This test covers the exports and imports of the libraries. Usage: symbols_test.sh
+# DIRECTORY-OF-LIBRARIES DIRECTORY-OF-NAMES
 
 set -u
 libraries=${1:?usage: symbols_test.sh LIBRARIES NAMES}
@@ -34,14 +34,14 @@ for library in libcuda libnvidia-ml; do
 	readelf -d "$file" | grep -Eq '\((INIT|FINI|INIT_ARRAY|FINI_ARRAY|TEXTREL)\)' &&
 		fail "$library has constructors, destructors or text relocations"
 
-	# Versions of symbols, in the order of sort -V: none may exceed 2.17.
+	# No version of a symbol may exceed 2.17, in the order of sort -V.
 	newest=$(readelf -W --dyn-syms "$file" | grep -o '@GLIBC_[0-9.]*' |
 		sed 's/@GLIBC_//' | sort -V | tail -n 1)
 	[ "$(printf '%s\n2.17\n' "$newest" | sort -V | tail -n 1)" = 2.17 ] ||
 		fail "$library asks for GLIBC_$newest"
 
-	# A C library's internal names are only allowed if musl has them too. If the library used any
-	# other internal name, no process of a container with musl would start.
+	# An internal name of the C library is only allowed if musl also has the name. If the
+	# interposer used any other internal name, no process of a container with musl would start.
 	foreign=$(readelf -W --dyn-syms "$file" | awk '$7 == "UND" && $5 == "GLOBAL" { sub("@.*", "", $8); print $8 }' |
 		grep '^__' | grep -vx -e __errno_location -e __ctype_b_loc)
 	[ -z "$foreign" ] || fail "$library asks for names that musl does not have: $foreign"

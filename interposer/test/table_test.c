@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the table of this process's memory, compared with a plain list, and with many
-// threads.
+// This test compares the table of this process's memory with a plain list, and covers the table
+// with many threads.
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static unsigned random_below(unsigned limit)
 	return (seed >> 8) % limit;
 }
 
-// key_of makes keys like addresses. The number of keys makes some share a bucket.
+// key_of makes keys like addresses. With this number of keys, some keys share a bucket.
 static uint64_t key_of(unsigned i)
 {
 	return (uint64_t)i << 9;
@@ -119,7 +119,7 @@ static bool has_bytes(const struct vg_entry *entry, const void *context)
 	return entry->bytes % 2 == *(const uint64_t *)context;
 }
 
-// A sweep returns matching entries, once each, and leaves the others.
+// A sweep returns each matching entry once, and keeps all other entries.
 static void test_sweep(void)
 {
 	for (uint64_t odd = 0; odd < 2; odd++) {
@@ -161,7 +161,7 @@ static void test_sweep_ends_with_the_table(void)
 	munmap(memory, size + page);
 }
 
-// The last added of several entries with a key is found first, and none is lost.
+// The table finds the last added entry of a key first, and loses no entry.
 static void test_same_key(void)
 {
 	struct vg_entry *first = entry_of(VG_LINEAR, 1), *second = entry_of(VG_LINEAR, 1);
@@ -194,8 +194,8 @@ static size_t place_of(uint64_t key)
 
 enum { many = vg_shards * vg_buckets / 4 };
 
-// place_count returns the number of buckets with entries of the keys 0, `apart`, 2 * `apart`… of
-// the first kinds, one of each.
+// place_count returns the number of buckets that entries with the keys 0, `apart`, 2 * `apart`… of
+// the first kinds take.
 static size_t place_count(size_t different, uint64_t apart, int of_kinds)
 {
 	static struct vg_entry entries[many];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// two_gpus has linear memory on two GPUs at neighbouring addresses, or in turn at the same address.
-// two_gpus frees all of the memory, and fills both GPUs. two_gpus prints its pid, and the smaller
-// of the two GPUs' granted bytes. The argument selects the order of allocations and frees. Run by
-// ways_test.sh.
+// two_gpus allocates linear memory on two GPUs at neighbouring addresses, or in turn at the same
+// address. two_gpus frees all memory, and fills both GPUs. two_gpus prints its pid, and the smaller
+// of the two GPUs' granted bytes. The argument selects the order of allocations and frees.
+// ways_test.sh runs this program.
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static void drop_all(int gpu)
 		drop(gpu, counts[gpu] - 1);
 }
 
-// The last GPU that frees memory is not the first that allocated.
+// The last GPU that frees memory is not the first GPU that allocated.
 static void come_in_turn(void)
 {
 	for (int i = 0; i < 300; i++) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // unkind tests behaviour of drivers that a simple simulator does not have: the driver waits for the
-// GPU, opens libraries, keeps memory. One argument selects the test. The program ends with 0 if all
-// calls return their native results. Run by unkind_test.sh.
+// GPU, opens libraries, and keeps memory. One argument selects the test. unkind exits with 0 if all
+// calls return their native results. unkind_test.sh runs this program.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -41,7 +41,7 @@ static void start_kernel(void)
 	CHECK_EQUAL(CALL("cuLaunchKernel", LAUNCH, function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL), 0);
 }
 
-// ---- loads for one GPU beside loads for another
+// ---- loads for one GPU during loads for another GPU
 
 static void *load_beside_kernel(void *library)
 {
@@ -77,7 +77,7 @@ static void test_loads(void *library)
 	CHECK(pthread_join(other, NULL) == 0);
 }
 
-// ---- the first allocation beside a kernel
+// ---- the first allocation during a kernel
 
 static void test_first_allocation(void)
 {
@@ -130,8 +130,8 @@ static bool loads_lazily(void)
 	return mode != eager;
 }
 
-// An image of 10 MiB that states 40 MiB takes 40 MiB, whatever its compression, and is charged the
-// same.
+// An image of 10 MiB that states 40 MiB takes 40 MiB, and is charged 40 MiB, whatever its
+// compression.
 static void test_images(void)
 {
 	static struct fat_image image = {
@@ -222,7 +222,7 @@ static void take(int physical)
 }
 
 // Every second allocation is freed, and the agent measures the result. Other allocations then take
-// the freed memory. The caller checks the physical memory.
+// the freed memory. unkind_test.sh checks the physical memory.
 static void test_slack(void)
 {
 	const struct timespec until_measured = {.tv_nsec = 300000000};
@@ -249,7 +249,7 @@ static void test_slack(void)
 
 // ---- memory of graphs inside graphs
 
-// nested makes a graph with a node that allocates, at this nesting depth.
+// nested makes a graph with a node that allocates, at the nesting depth `depth`.
 static void *nested(int depth, size_t bytes)
 {
 	CUDA_MEM_ALLOC_NODE_PARAMS memory = {
@@ -281,7 +281,7 @@ static int launch_nested(int depth, size_t bytes)
 	return CALL("cuGraphLaunch", (void *, void *), exec, NULL);
 }
 
-// A graph's allocations count, however deep the node is nested. The caller checks the memory.
+// A graph's allocations count at any nesting depth. unkind_test.sh checks the memory.
 static void test_deep_graphs(void)
 {
 	static const int depths[] = {0, 15, 18, 200};
@@ -298,7 +298,7 @@ static void test_deep_graphs(void)
 	printf("{\"pid\":%d}\n", (int)getpid());
 }
 
-// ---- a plugin that initialises CUDA while another thread does
+// ---- a plugin that initialises CUDA while another thread initialises CUDA
 
 static void *open_plugin(void *path)
 {
@@ -309,7 +309,7 @@ static void *open_plugin(void *path)
 static void test_plugin(char *path)
 {
 	const struct timespec nap = {.tv_nsec = 100000000};
-	// As in a program linked with the driver: the driver has not been opened yet.
+	// The driver has not been opened yet, as in a program linked with the driver.
 	void *symbol = dlsym(RTLD_DEFAULT, "cuInit");
 	CUresult (*init)(unsigned);
 	pthread_t opener;
@@ -375,7 +375,7 @@ int main(int argc, char **argv)
 		test_plugin(argv[2]);
 		return 0;
 	}
-	if (strcmp(test, "exit") == 0) { // registers a handler first
+	if (strcmp(test, "exit") == 0) { // registers an exit handler first
 		test_exit();
 		return 0;
 	}

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Programs on a driver that waits for the GPU, opens libraries and keeps memory; and agents that do
-# not answer. The driver is that of $GPUSIM_PROFILE, if it is set. Usage: unkind_test.sh LIBRARIES
+# This test covers programs on a driver that waits for the GPU, opens libraries and keeps memory,
+# and agents that do not answer. $GPUSIM_PROFILE selects the driver. Usage: unkind_test.sh LIBRARIES
 # GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
 # shellcheck disable=SC2119 # machine takes no arguments
 
@@ -26,10 +26,10 @@ base=$GPUSIM_PROFILE
 { cat "$base" && echo "constructor = $tests/constructor.so"; } >"$own/constructor.conf"
 # shellcheck source-path=SCRIPTDIR source=container.sh
 . "$(dirname "$0")/container.sh"
-# This is the charge for a context of unmeasured size.
+# unknown_context is the charge for a context of unmeasured size.
 unknown_context=$(sed -n 's/^#define VG_UNKNOWN_CONTEXT_BYTES \([0-9]*\)u$/\1/p' \
 	"$(dirname "$0")/../src/pages/pages_gen.h")
-# The driver reports no memory to containers, but the agent still measures it.
+# The driver reports no memory to containers, but the agent still measures the memory.
 agent=-honest
 export GPUSIM_TOOL=$gpusim/gpusim
 
@@ -45,8 +45,8 @@ try() {
 
 become_limited() { (become "$1" timeout 20 "${@:2}"); }
 
-# Loads for one GPU do not wait for loads for another GPU. The first allocation does not wait for
-# the GPU. A library that the driver opens does not wait either.
+# Loads for one GPU do not wait for loads for another GPU. The first allocation, and a library that
+# the driver opens, do not wait for the GPU.
 test_waits() {
 	local test output
 	for test in "$@"; do
@@ -93,8 +93,8 @@ beside_exports() {
 	wait $! 2>/dev/null
 }
 
-# Others get the free memory, except for at most one context, because exports may look like a
-# context.
+# Other processes get the free memory, except for at most one context, because exports may look like
+# a context.
 test_exports_left() {
 	local way least granted
 	for way in gone kept; do
@@ -108,7 +108,7 @@ test_exports_left() {
 	done
 }
 
-# Imported memory counts from its import on, mapped or not, regardless of its exporter.
+# Imported memory counts from its import on, mapped or not, whatever its exporter does.
 test_handed_on() {
 	local test output limit=$((2 * gib))
 	for test in handed-on handed-on-pools; do
@@ -122,8 +122,8 @@ test_handed_on() {
 	done
 }
 
-# Memory that an importer holds of a dead process counts for the importer's container, on the
-# memory's GPU: another GPU may be current at the import.
+# Imported memory of a dead process counts for the importer's container, on the memory's GPU.
+# Another GPU may be current at the import.
 test_inherited() {
 	local way gpu output limit=$((4 * gib))
 	for way in ipc handle pool; do
@@ -151,7 +151,7 @@ test_images() {
 	unserve images
 }
 
-# Lazily loaded code is refused if there is no room for it.
+# Lazily loaded code is refused if the limit has no room for the code.
 test_late_code() {
 	local output limit=$((2 * gib)) highest granted
 	pages late "$limit"
@@ -175,7 +175,7 @@ below() {
 # Allocations in the unused part of charged memory are charged too.
 test_slack() { below slack $((2 * gib)); }
 
-# A graph's memory counts, however its node is nested.
+# A graph's memory counts at any nesting depth of its node.
 test_deep_graphs() { below deep-graphs $((2 * gib)); }
 
 # An excess charge for memory that the driver attributes to another process makes no room.
@@ -187,7 +187,7 @@ test_small_pieces() {
 	try small-blind $((2 * gib)) small-pieces
 }
 
-# A library that is being opened may initialise CUDA while another thread does too.
+# A library that is being opened may initialise CUDA while another thread initialises CUDA.
 test_plugin() {
 	try plugin $((2 * gib)) plugin "$tests/plugin.so"
 }
@@ -197,7 +197,7 @@ test_nvml() {
 	try nvml $((2 * gib)) nvml "$gpusim/libnvidia-ml"
 }
 
-# A context counts with the size that the agent measured, on a small card too.
+# A context counts with the size that the agent measured, also on a small card.
 test_small_context() {
 	local output limit=$((400 * mib))
 	pages tiny "$limit"
@@ -206,8 +206,8 @@ test_small_context() {
 		fail "beside a context of $context in $limit: $output"
 }
 
-# Calls of an exiting program have their native results, whenever the driver shuts down, and no
-# charge remains.
+# Calls of an exiting program have their native results, whenever the driver shuts down. No charge
+# remains.
 test_exit() {
 	local mode real output limit=$((2 * gib)) granted late
 	for mode in never handler destructor; do
@@ -232,7 +232,7 @@ test_useless_agents() {
 	local mode output limit=$((2 * gib)) highest granted
 	for mode in -hang -deaf -late -garbage -close -zero -ones -blind gone; do
 		serve useless "${mode/gone/-honest}"
-		pages useless "$limit:0" # the agent has not measured contexts either
+		pages useless "$limit:0" # without the size of a context
 		[ "$mode" != gone ] || unserve useless
 		output=$(limited useless "$workloads/fill" 2>/dev/null)
 		highest=$(peak "$(echo "$output" | field pid)")

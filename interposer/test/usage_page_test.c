@@ -79,8 +79,8 @@ static void test_descriptors_are_closed(void)
 	in_child(look_without_input);
 }
 
-// A file in place of the page has separate locks. These locks must not make a live process look
-// dead, and neither must locks on another open file of the process.
+// A file that replaces the page has separate locks. Neither these locks nor locks on another open
+// file of the process may make a live process look dead.
 static void replace_the_usage_page(void)
 {
 	static bool live[VG_MAX_SLOTS];
@@ -108,7 +108,7 @@ static void replace_the_usage_page(void)
 	vg_pages_close(&pages);
 }
 
-// A page of another size may be another release's: no slot of it is taken for free.
+// A page of another size may be from another release. None of its slots counts as free.
 static void test_usage_page_of_another_size(void)
 {
 	static bool live[VG_MAX_SLOTS];

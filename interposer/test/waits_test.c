@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A program that waits for the GPU queries the agent before the wait, while the GPU works: after
-// the wait, the query would only delay the program.
+// This test checks that a program that waits for the GPU queries the agent before the wait, while
+// the GPU works. After the wait, the query would only delay the program.
 
 #include <string.h>
 
@@ -56,7 +56,7 @@ CUresult vg_cuCtxSynchronize(void);
 CUresult vg_cuCtxSynchronize_v2(CUcontext);
 CUresult vg_cuEventSynchronize(CUevent);
 
-// begin makes a process that was charged by estimate, and has not queried the agent yet.
+// begin creates a process that was charged by estimate, and has not queried the agent yet.
 static void begin(void)
 {
 	const struct vg_limits_device device = test_device(1, 1 << 20);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Work on streams without events is charged until the driver reports that it is done. If the driver
-// does not report a stream's state, the stream keeps its last state. The driver here has two
-// contexts, and reports on the default stream of the current context.
+// This test covers work on streams without events, which is charged until the driver reports its
+// end. If the driver does not report a stream's state, the stream keeps its last state. The
+// simulated driver has two contexts, and reports on the default stream of the current context.
 
 #include "time/meter.h"
 
@@ -17,7 +17,7 @@
 
 enum { contexts = 3, begin_ns = 1000000000, work_ns = 1000000, late_ns = 20000000, error = 999 };
 
-// The driver's state.
+// the driver's state
 static uint64_t current = 1;
 static bool works[contexts]; // the default stream of a context has work
 static CUresult query_fails, push_fails;
@@ -98,8 +98,8 @@ static void look(uint64_t after)
 	CHECK_EQUAL(current, before);
 }
 
-// expect_charged checks that the work counts until the driver reports its end, and that this time
-// is then charged.
+// expect_charged checks that the work counts until the driver reports its end, and that the whole
+// time is then charged.
 static void expect_charged(void)
 {
 	look(late_ns / 2);
@@ -135,7 +135,8 @@ static void test_query_fails(void)
 	CHECK_EQUAL(queries, 3);
 }
 
-// Work whose thread has ended cannot be queried. The work counts as done after a timeout.
+// The state of work whose thread has ended cannot be queried. The work counts as done after a
+// timeout.
 static void test_ended_thread(void)
 {
 	enum { at_last_ns = 1100000000 };
@@ -145,10 +146,10 @@ static void test_ended_thread(void)
 	CHECK(meter.wall.busy);
 	look(at_last_ns);
 	CHECK(!meter.wall.busy);
-	CHECK_EQUAL(meter.owed, late_ns - work_ns); // as long as it counted as running
+	CHECK_EQUAL(meter.owed, late_ns - work_ns); // the time until the work counted as done
 }
 
-// A program that waited for the stream has its end confirmed, whatever the driver reports.
+// After a program has waited for the stream, its work counts as done, whatever the driver reports.
 static void test_waited(void)
 {
 	begin(NULL, 0);
@@ -172,7 +173,7 @@ static void test_other_context(void)
 	begin(vg_legacy_stream, 0);
 	current = 2;
 	expect_charged();
-	begin(NULL, 0); // …where the end of the first context's work is visible
+	begin(NULL, 0); // the query in the first context shows the end
 	current = 2;
 	look(late_ns / 2);
 	works[1] = false;
@@ -190,7 +191,7 @@ static void test_context_that_cannot_be_entered(void)
 	CHECK_EQUAL(queries, 1);
 }
 
-// Only its own thread can query a thread's default stream.
+// Only the thread itself can query its default stream.
 static void test_other_thread(void)
 {
 	begin(NULL, this_thread() + 16);

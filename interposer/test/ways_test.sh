@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Programs under the interposer on the simulated GPU, judged by its oracle.
-# Usage: ways_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
+# This test runs programs under the interposer on the simulated GPU, and compares the results with
+# the simulator's oracle. Usage: ways_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
 
 # shellcheck source-path=SCRIPTDIR source=container.sh
 . "$(dirname "$0")/container.sh"
@@ -26,8 +26,9 @@ check_way() {
 	[ "$(wc -l <"$work/stderr")" -eq 1 ] || fail "$way at $limit: $(cat "$work/stderr")"
 }
 
-# In every way, the memory is never above the limit, and is granted up to 1 % below it. A context is
-# indivisible, and a limit has room for at least two: one is the process's own.
+# For every way of allocating, the memory is never above the limit, and is granted up to 1 % below
+# the limit. A context is indivisible. A limit has room for at least two contexts, of which the
+# process has one.
 test_ways() {
 	local way ways=() limit least
 	while read -r way _; do
@@ -47,7 +48,7 @@ test_ways() {
 	done
 }
 
-# Processes of one container share the limit, in whichever way they allocate.
+# Processes of one container share the limit, whichever way of allocating they use.
 test_shared_limit() {
 	local limit=$((6 * gib)) way most=0 now sum=0 out ways=()
 	pages shared "$limit"
@@ -61,7 +62,7 @@ test_shared_limit() {
 		[ "$now" -gt "$most" ] && most=$now
 		sleep 0.02
 	done
-	wait "${ways[@]}" # these jobs only: the agents are children too, and stay
+	wait "${ways[@]}" # only these jobs, because the agents are also children and stay
 	for out in "$work"/out.*; do
 		sum=$((sum + $(field granted_bytes <"$out") + context))
 	done
@@ -69,7 +70,8 @@ test_shared_limit() {
 	[ "$sum" -ge $((limit - limit / 100)) ] || fail "six processes were granted $sum of $limit"
 }
 
-# If the agent can measure, a page with too large a context size, or none, does not reduce grants.
+# If the agent can measure, a page without a context size, or with too large a size, does not reduce
+# grants.
 test_corrected_context() {
 	local limit=$((2 * gib)) hint output highest
 	[ "$agent" = -honest ] || return
@@ -165,7 +167,7 @@ test_what_programs_see() {
 		fail "free memory is not what is left of the limit: $output"
 }
 
-# A GPU that is visible but not on the page has no memory to allocate.
+# A process cannot allocate on a GPU that is visible but not on the page.
 test_gpu_that_was_not_given() {
 	local output
 	pages one "$gib"
@@ -191,7 +193,7 @@ test_two_gpus() {
 	done
 }
 
-# A GPU's number is not its identity.
+# The limit follows a GPU's UUID, not its number.
 test_permuted_devices() {
 	local output
 	pages permuted "$gib" $((3 * gib))
@@ -223,8 +225,7 @@ test_limit_changes() {
 		fail "after the limit was raised: $output"
 }
 
-# A limit lowered below the used memory frees nothing, and claims are refused until the use has
-# fallen.
+# A limit below the used memory frees nothing. Claims are refused until the use has fallen.
 test_limit_is_lowered() {
 	local output
 	pages lowered $((2 * gib))
@@ -240,7 +241,7 @@ test_limit_is_lowered() {
 		fail "under a lowered limit, after use has fallen: $output"
 }
 
-# Without whole pages there is no driver, and one line states the reason.
+# Without whole pages, CUDA is refused, and one line states the reason.
 test_fails_closed() {
 	local output broken
 	for broken in absent corrupt foreign no_usage; do
