@@ -450,8 +450,8 @@ static void test_pool_that_shrinks(void)
 	teardown();
 }
 
-// After a forgery of the page, the agent's observation still is a lower bound of the container's
-// use, whatever this process measures of its own memory.
+// After a forgery of the page, the agent's observation is a lower bound of the container's use,
+// whatever this process measures.
 static void test_floor_stays(void)
 {
 	char dir[sizeof state->pages.usage_path];

@@ -43,9 +43,8 @@ static void test_bucket_caps(void)
 	CHECK_EQUAL(fill(&device, now + 900 * ms, half, vg_bucket_idle_cap), vg_bucket_idle_cap);
 }
 
-// Work that is charged late leaves the bucket as if the work had been charged at its launch,
-// although a full bucket could not hold the time earned meanwhile. The result is the same for
-// several processes.
+// Work that is charged late leaves the bucket as if the work had been charged at its launch. A full
+// bucket could not hold the time earned meanwhile. The result is the same for several processes.
 static void test_bucket_returns(void)
 {
 	const uint32_t most = 900000;

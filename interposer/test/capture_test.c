@@ -2,7 +2,7 @@
 
 // This test covers captures, and the interposer's own use of streams. The simulated driver has a
 // legacy stream and blocking streams. During a capture of a blocking stream, the driver does not
-// report the state of the legacy stream, and no thread may touch the legacy stream.
+// report the state of the legacy stream. No thread may touch the legacy stream during the capture.
 
 #include <pthread.h>
 #include <sched.h>

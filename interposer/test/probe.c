@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This library stands in for the driver in stub_test.c. It exports a few of the driver's names and
-// reports its calls.
+// This library stands in for the driver in stub_test.c. The library exports a few of the driver's
+// names and reports its calls.
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test checks that reservations never exceed the limit and are never refused within the limit,
-// whatever threads and processes do concurrently, even if some processes are killed.
+// This test checks that reservations never exceed the limit and are never refused within the limit.
+// Threads and processes reserve concurrently, and some processes are killed.
 
 #define _GNU_SOURCE
 #include "pages/reserve.h"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# This test runs scenes in which programs may hang, fail or slow down, on a simulated driver with
-# the rules and costs of a real driver. Usage: scenes_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES
+# This test runs scenes in which programs may hang, fail or slow down. The simulated driver has the
+# rules and costs of a real driver. Usage: scenes_test.sh LIBRARIES GPUSIM WORKLOADS MKPAGES
 # [SANITIZER-LIBRARY]. With SCENES="name…" in the environment, only the named tests run.
 
 # shellcheck disable=SC2119 # machine takes no arguments
@@ -120,7 +120,7 @@ test_blind() {
 }
 
 # A program also keeps its share if the driver does not report whether a stream has work, or if the
-# current context is not the context of the working default stream.
+# working default stream is of another context.
 test_unsaid() {
 	local failure
 	failing "cuEventRecord 999" "cuStreamQuery 999"
@@ -266,8 +266,8 @@ test_finishes() {
 	finish 600000 full
 }
 
-# In the scene of two GPUs, a load of code waits for the first GPU, natively and under a limit,
-# while work continues on the second GPU.
+# In the scene of two GPUs, a load of code waits for the first GPU while work continues on the
+# second GPU. The test runs natively and under a limit.
 test_two_gpus() {
 	driver
 	output=$(native "$workloads/scenes" --scene two-gpus) || fail "two GPUs, natively: $output"

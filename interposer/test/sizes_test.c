@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the memory that an exportable pool lends, when calls of several threads end in
-// any order, and on drivers that keep freed memory differently.
+// This test covers the memory that an exportable pool lends. Calls of several threads end in any
+// order, and drivers keep freed memory in different ways.
 
 #include "memory/sizes.h"
 

@@ -108,7 +108,7 @@ static void replace_the_usage_page(void)
 	vg_pages_close(&pages);
 }
 
-// A page of another size may be from another release. None of its slots counts as free.
+// A page of another size may be from another release. No slot of the page counts as free.
 static void test_usage_page_of_another_size(void)
 {
 	static bool live[VG_MAX_SLOTS];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file handles contexts that a program creates. The agent measures the memory that a context
-// takes, and writes the size on the limits page. These functions hold no mutex during the driver's
-// calls. A driver that creates a context opens libraries, whose constructors may use CUDA. A driver
-// that ends a context waits for the GPU.
+// takes, and writes the size on the limits page. The functions of this file hold no mutex during
+// the driver's calls. A driver that creates a context opens libraries, whose constructors may use
+// CUDA. A driver that ends a context waits for the GPU.
 
 #include "context.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file reports memory to a program. The total is the limit, and the free memory is the rest of
-// the limit. Neither value exceeds the driver's value for the GPU.
+// the limit. The reported total and free memory never exceed the driver's values for the GPU.
 
 #include "base/now.h"
 #include "base/number.h"

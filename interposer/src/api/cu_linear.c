@@ -78,8 +78,8 @@ VG_API(cuMemAllocPitch, CUdeviceptr_v1 *address, unsigned *pitch, unsigned width
 				result ? 0 : (uint64_t)*pitch * height, vg_undo_free_v1);
 }
 
-// Managed memory is charged as if it were always on the GPU, because all managed memory can move to
-// the GPU at any time, without a call.
+// Managed memory is charged as if it were always on the GPU. All managed memory can move to the GPU
+// at any time, without a call.
 VG_API(cuMemAllocManaged, CUdeviceptr *address, size_t bytes, unsigned flags)
 {
 	struct vg_claim claim;

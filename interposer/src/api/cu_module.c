@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file handles modules and libraries, whose code and variables are in device memory. The
-// charge is an upper estimate from the image. These functions hold no mutex during the driver's
-// calls, which may wait for the GPU or compile for minutes.
+// charge is an upper estimate from the image. The functions of this file hold no mutex during the
+// driver's calls, which may wait for the GPU or compile for minutes.
 
 #include "base/number.h"
 #include "driver/handle.h"

@@ -2,8 +2,8 @@
 
 // This file handles virtual memory management. When a program creates physical memory of a GPU, the
 // interposer charges the memory to that GPU, whichever context is current. The memory is released
-// when its handle has been released as often as the program obtained it, and all mappings have been
-// undone, in any order. Host memory is not charged.
+// when all references to its handle have been released, and all mappings have been undone, in any
+// order. Host memory is not charged.
 //
 // Exported memory stays charged after its release. A file descriptor keeps the memory allocated,
 // and the interposer cannot find out which process has the descriptor. Memory that was bound to a

@@ -19,7 +19,7 @@ enum {
 // vg_open is a capture, identified by the stream in which it began.
 struct vg_open {
 	CUstream stream;
-	const void *thread; // thread of a per-thread stream, otherwise NULL
+	const void *thread; // thread of a per-thread stream; NULL: any other stream
 };
 
 // `beginning` counts calls of the driver in which a capture begins or a stream joins a capture.

@@ -19,8 +19,8 @@ struct vg_leaving {
 	struct vg_leaving *next;
 };
 
-// vg_never is the value of `remaining` of a pool whose frees the interposer cannot count. That pool
-// stays charged.
+// vg_never is the value of `remaining` of a pool whose frees the interposer cannot count. A pool
+// with this value stays charged.
 static const uint64_t vg_never = UINT64_MAX;
 
 static bool vg_pool_is_destroyed(const struct vg_pool *pool)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header covers the charge of stream-ordered memory. The charge is the device memory that the
-// pool holds, not the memory that a program requested from the pool, because a pool keeps memory
-// after a free. The driver reports the held memory (RESERVED_MEM_CURRENT).
+// pool holds, not the memory that a program requested. A pool keeps memory after a free. The driver
+// reports the held memory (RESERVED_MEM_CURRENT).
 
 #ifndef VG_POOL_HELD_H
 #define VG_POOL_HELD_H

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header covers exportable pools. The driver returns no memory of an exportable pool before
-// the pool ends, and may reuse a freed piece only for a piece of the same size. Therefore the
-// interposer counts the spare memory of a pool by size, and never too high. The piece of a free in
-// progress counts neither as used nor as spare.
+// the pool ends. The driver may reuse a freed piece only for a piece of the same size. Therefore
+// the interposer counts the spare memory of a pool by size, and never too high. The piece of a free
+// in progress counts neither as used nor as spare.
 //
 // A driver may keep pieces in another way. Therefore a pool lends nothing if the pool holds less
 // than was counted, or has grown for a call that was lent a piece.

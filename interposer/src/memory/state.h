@@ -64,11 +64,11 @@ struct vg_pool {
 	struct vg_leaving *leaving;
 };
 
-// vg_answer is the driver's answer about a GPU's memory: the time of the answer, the container's
-// memory at that time, and the time of the last search for dead processes. vg_answer fits into one
-// cache line, because an occasional caller finds it cold. Readers do not wait. A reader discards
-// the answer if the version is odd, because a write is in progress, or if the version has changed
-// afterwards.
+// vg_answer is the driver's answer about a GPU's memory, with its time and the container's memory
+// at that time. vg_answer also holds the time of the last search for dead processes. vg_answer fits
+// into one cache line, because an occasional caller finds the line cold. Readers do not wait. A
+// reader discards the answer if the version is odd, because a write is in progress, or if the
+// version has changed afterwards.
 struct vg_answer {
 	_Alignas(64) _Atomic uint64_t version;
 	_Atomic uint64_t ns;

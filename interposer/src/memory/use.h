@@ -53,9 +53,9 @@ static inline _Atomic uint64_t *vg_use_note(struct vg_state *state, uint64_t key
 }
 
 // vg_use_open begins an empty use. vg_use_add adds a handle of the driver, and vg_use_add_name adds
-// a name in a module or library. Both ignore handles and names that were used before. vg_use_claim
-// reserves the room that these uses may need, and returns 0 or the error for the program.
-// vg_use_close ends the use with the driver's result, and returns that result.
+// a name in a module or library. vg_use_add and vg_use_add_name ignore handles and names that were
+// used before. vg_use_claim reserves the room that these uses may need, and returns 0 or the error
+// for the program. vg_use_close ends the use with the driver's result, and returns that result.
 void vg_use_open(struct vg_use *use, struct vg_state *state);
 void vg_use_add(struct vg_use *use, const void *handle);
 void vg_use_add_name(struct vg_use *use, struct vg_owner owner, const char *name);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// These are the numbers of fields of /proc/<pid>/stat that follow the name: see proc(5).
+// The enumeration has the numbers of fields of /proc/<pid>/stat that follow the name: see proc(5).
 enum { vg_stat_state = 3, vg_stat_flags = 9, vg_stat_threads = 20 };
 
 // vg_exiting is the kernel's flag of a task that has begun to exit.

@@ -11,30 +11,30 @@
 //   4. after the driver's call, adds the bytes that the call took, which are not more, to `used`,
 //      and then subtracts all reserved bytes from `pending`.
 //
-// No over-grant. A reader adds a slot's `pending` before its `used`, and a grant adds to `used`
-// before it subtracts from `pending`. A reader may count bytes twice that move from one counter to
-// the other, but never misses these bytes. All accesses are sequentially consistent. Consider all
-// grants in force at some moment, and the grant that was published last. When the process of the
-// last grant summed, all other grants were published and therefore in its sum, and the sum was
-// within the limit. (Bytes are released only after the driver has freed the memory.)
+// No grant exceeds the limit. A reader adds a slot's `pending` before its `used`, and a grant adds
+// to `used` before it subtracts from `pending`. A reader may count bytes twice that move from one
+// counter to the other, but never misses these bytes. All accesses are sequentially consistent.
+// Consider all grants in force at some moment, and the grant that was published last. When the
+// process of the last grant summed, all other grants were published and therefore in its sum. The
+// sum was within the limit. Bytes are released only after the driver has freed the memory.
 //
-// No false refusal. A sum that is too large only because of pending bytes refuses nothing. When the
-// pending calls of the driver return, the pending bytes become used, or some are released, as for a
-// context that was estimated too large. The slow path waits for these calls. If two processes wait
-// for each other, their slots decide. The process with the higher slot subtracts its bytes and
-// retries, the process with the lower slot keeps its bytes and re-checks. Waiting threads of a
-// process queue at a mutex. Therefore a refusal is correct: the *used* bytes leave no room after
-// the slots of dead processes have been emptied. The slow path waits for a process that is exiting.
-// If no sum changes for vg_patience_ns, because a process is stopped or the driver waits, pending
-// bytes count as used. For later threads, these bytes count as used at once.
+// No reservation is refused within the limit. A sum that is too large only because of pending bytes
+// refuses nothing. When the pending calls of the driver return, the pending bytes become used, or
+// some are released, as for an overestimated context. The slow path waits for these calls. If two
+// processes wait for each other, their slots decide. The process with the higher slot subtracts its
+// bytes and retries, the process with the lower slot keeps its bytes and re-checks. Waiting threads
+// of a process queue at a mutex. Therefore a refusal is correct: the *used* bytes leave no room
+// after the slots of dead processes have been emptied. The slow path waits for a process that is
+// exiting. If no sum changes for vg_patience_ns, because a process is stopped or the driver waits,
+// pending bytes count as used. For later threads, the pending bytes count as used at once.
 //
-// A forged page. Every process of the container can write the page, and thus make other processes'
-// use look smaller than it is. Each process therefore also keeps its own grants in private memory.
-// The agent records the memory that all processes hold according to the driver, if that memory
-// exceeds the sum on the page (vg_usage_floor).
+// Every process of the container can write the page, and thus make other processes' use look
+// smaller than it is. Each process therefore also keeps its own grants in private memory. The agent
+// records the memory that all processes hold according to the driver, if that memory exceeds the
+// sum on the page (vg_usage_floor).
 //
-// No leak after a kill. A process killed between any two steps leaves bytes in its slot. The next
-// process that finds too little room empties the slot, whose lock the kernel has dropped (slot.c).
+// A process that is killed between any two steps leaves bytes in its slot. The next process that
+// finds too little room empties the slot, whose lock the kernel has dropped (slot.c).
 
 #define _GNU_SOURCE
 #include "reserve.h"
@@ -133,9 +133,8 @@ struct vg_wait {
 	uint64_t others; // used and pending bytes, without those of the waiting call
 };
 
-// vg_wait_is_over reports whether to stop waiting. After a thread's wait for a change of a sum has
-// timed out, no thread waits for that sum again before vg_longest_wait_ns has passed or the sum has
-// changed.
+// vg_wait_is_over reports whether to stop waiting. If a thread's wait for a change of a sum has
+// timed out, no thread waits for that sum again for vg_longest_wait_ns, unless the sum changes.
 static bool vg_wait_is_over(struct vg_wait *wait, const struct vg_reserved *sum, uint64_t own, struct vg_stuck *stuck)
 {
 	uint64_t others = sum->used + sum->pending - own;

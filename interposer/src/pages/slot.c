@@ -281,7 +281,7 @@ static int vg_slot_reserve(int fd, uint32_t slot)
 // ---- forks, which wait while the descriptor of a slot is open
 
 // These are functions of the C library. glibc has __register_atfork, which its pthread_atfork
-// calls, and musl has pthread_atfork. Both symbols are weak, because a process whose C library
+// calls, and musl has pthread_atfork. The declarations are weak, because a process whose C library
 // lacks a strong symbol would not start.
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library)
 	__attribute__((weak));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers statistics of probes, for the agent: the number of rejected results, the drift
-// of the GPU's clock, and the length of the GPU's time slices. No limit depends on these
-// statistics.
+// This header covers statistics of probes, for the agent. The statistics are the number of rejected
+// results, the drift of the GPU's clock, and the length of the GPU's time slices. No limit depends
+// on these statistics.
 
 #ifndef VG_DISTRUST_H
 #define VG_DISTRUST_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header covers estimates of the time for which each kind of work occupies the GPU when it
-// runs alone. A table maps properties of a launch that are known before it runs (function and
-// shape, graph, size of a copy) to measurements of earlier launches.
+// runs alone. A table maps properties that are known before a launch (function and shape, graph,
+// size of a copy) to measurements of earlier launches.
 //
 // A measurement is never less than the true time, and often more, because it includes other
 // tenants' slices and waits of the stream. The estimate is therefore the mean of the observations
@@ -49,8 +49,8 @@ struct vg_class {
 	struct vg_sum sure;   // from events, without others' slices
 };
 
-// vg_estimate_is_known reports whether a launch of a class can be charged the measured time of
-// earlier launches, because the class has been measured and its length does not vary.
+// vg_estimate_is_known reports whether the class has been measured and its length does not vary. A
+// launch of a known class is charged the measured time of earlier launches.
 static inline bool vg_estimate_is_known(const struct vg_class *class, uint64_t now)
 {
 	return class->measured && class->unsteady <= now;

@@ -29,9 +29,9 @@ static void vg_forget_later(struct vg_meter *meter, enum vg_forgotten_kind kind,
 	vg_mutex_unlock(&meter->forgotten_mutex);
 }
 
-// vg_forget_lock locks the meter for an object that is about to end, because the meter's holder may
-// be about to query the driver about this object. vg_forget_lock waits only once for a holder that
-// is stuck in the driver.
+// vg_forget_lock locks the meter for an object that is about to end. The meter's holder may be
+// about to query the driver about this object. vg_forget_lock waits only once for a holder that is
+// stuck in the driver.
 static bool vg_forget_lock(struct vg_meter *meter)
 {
 	uint32_t passes = atomic_load_explicit(&meter->passes, memory_order_relaxed);

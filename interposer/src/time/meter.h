@@ -74,7 +74,7 @@ struct vg_stream {
 	bool held; // must not be queried, because the context may be ending
 	CUstream handle;
 	uint64_t context;
-	uint64_t thread; // of a per-thread default stream, otherwise 0
+	uint64_t thread; // of a per-thread default stream; 0: any other stream
 	uint32_t head;   // counts segments; `head` modulo vg_ring is the index
 	uint32_t tail;   // the oldest segment that is not done
 	uint32_t turns;  // counts segments, including those that ended without an event

@@ -14,8 +14,8 @@ enum {
 	vg_probe_gap_ns = 2000000, // time without a probe from which the state is unknown
 };
 
-// vg_journey is the time at which a probe was sent, on the host's clock, and the time at which the
-// probe came back, on the GPU's clock. The times are in ns since the base event.
+// vg_journey has the times of a probe, in ns since the base event. `sent` is on the host's clock,
+// and `back` is on the GPU's clock.
 struct vg_journey {
 	int64_t sent, back;
 };

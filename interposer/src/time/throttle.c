@@ -177,8 +177,8 @@ static bool vg_launch_cannot_see(const struct vg_launch *launch)
 }
 
 // vg_launch_is_short reports whether allowance is missing. Time that streams without events took
-// beyond their charge counts only until the launch has waited for vg_stuck_ns, because the work of
-// these streams may never end.
+// beyond their charge counts only until the launch has waited for vg_stuck_ns. The work of streams
+// without events may never end.
 static bool vg_launch_is_short(const struct vg_launch *launch, uint64_t waited)
 {
 	int64_t target = vg_launch_target(launch);
@@ -271,8 +271,8 @@ static uint64_t vg_stream_context(const struct vg_meter *meter, const struct vg_
 	return vg_place_context(work, &context) ? vg_handle_key(context) : 0;
 }
 
-// vg_launch_find looks up the stream and the class of a launch. Both must be looked up after each
-// lock of the meter, because the objects may have moved.
+// vg_launch_find looks up the stream and the class of a launch. Each lock of the meter requires a
+// new look-up, because the objects may have moved.
 static void vg_launch_find(struct vg_launch *launch, const struct vg_work *work)
 {
 	struct vg_ticket *ticket = launch->ticket;
