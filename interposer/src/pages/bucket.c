@@ -98,7 +98,7 @@ int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_
 	uint64_t filled = vg_load(&device->bucket_filled_ns);
 	uint64_t elapsed = now - filled;
 
-	if (filled > now) // another thread has refilled later, or the value is forged
+	if (filled > now) // another thread was later, or the value is forged
 		elapsed = filled - now > vg_fill_longest ? vg_fill_step : 0;
 	if (elapsed < vg_fill_step)
 		return vg_balance(device);
