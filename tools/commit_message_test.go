@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tools contains only tests, which run the scripts beside them.
+// Package tools contains only tests, which run the scripts in the same directory.
 package tools
 
 import (
@@ -48,7 +48,7 @@ func TestCommitMessage(t *testing.T) {
 	}
 }
 
-// The script checks each commit of a range, except merges.
+// commit-message.sh checks each commit of a range, except merges.
 func TestCommitMessagesOfARange(t *testing.T) {
 	repository := t.TempDir()
 	git := func(args ...string) {

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # This script runs the end-to-end tests on several local nodes at a time, because they
-# mostly wait for pods, kubelets and time-outs. Each line of output begins with the
-# name of its part. The output is kept in build/e2e.
+# mostly wait for pods, kubelets and time-outs. Each line of output begins with the name
+# of its part. The script keeps the output in build/e2e.
 #
-# A failed part is run again with the machine to itself, and the output reports the
-# repetition. Nodes that share two processors delay each other. Chaos is not repeated if
-# a container got more than its share or was disturbed.
+# The script repeats a failed part while no other part runs, and reports the repetition.
+# The reason is that nodes that share two processors delay each other. The script does
+# not repeat chaos if a container got more than its share or was disturbed.
 #
 #   NODES     number of concurrent nodes (3; with 4, programs on two processors wait more for
 #             processors than for GPUs; more than 5 need more than 128
@@ -50,7 +50,7 @@ start() {
 }
 
 # reasons NAME: prints the messages of a part's tests with the failed tests, or the end of
-# its output. A message has more lines if these are indented deeper.
+# its output. A message includes the following lines that are indented deeper.
 reasons() {
   awk '/^ +[a-z0-9_]+\.go:[0-9]+: / { message = 1; print; next }
     message && /^        / { print; next }
@@ -59,8 +59,8 @@ reasons() {
     END { exit !failed }' "$logs/$1.log" | tail -n 40 || tail -n 20 "$logs/$1.log"
 }
 
-# again NAME: repeats the failed tests of a part, or the whole part if its node failed
-# but no test.
+# again NAME: repeats the failed tests of a part, or the whole part if the node failed
+# but no test failed.
 again() {
   local name=$1 log=$logs/$1.log command failed
   if grep -qE '^panic: | BROKEN (over|unlimited|oversold|disturbed):' "$log"; then return 1; fi
@@ -71,11 +71,12 @@ again() {
   ! grep -q "^$name-again\$" "$logs/failed"
 }
 
-# This test checks shares of a GPU's time every two seconds. Beside other nodes, its
-# programs wait longer for processors than the bounds allow.
+# alone is a test that checks shares of a GPU's time every two seconds. While other
+# nodes run, the test's programs wait longer for processors than the bounds allow.
 alone=TestSharesHoldWhileTheAgentIsKilled
 
-# Approximate durations of the long tests in seconds. Other tests count as 5 s.
+# slow lists the approximate durations of the long tests in seconds. Other tests count
+# as 5 s.
 slow='TestClosedWhileTheAPIServerIsAway 70 TestPrometheus 65 TestMPS 55 TestAgentGone 40
 TestClosedWhenItBreaksInARequest 35 TestReadmes 28 TestPodsDeletedWhileCreated 20
 TestPodThatFitsNoGPUIsEvicted 20 TestInjectionMethods 20 TestWhoGoesAroundIsDetectedAndStopped 20
@@ -86,8 +87,8 @@ TestDialectsShareOneLedger 12 TestTwoPodsFillOneGPU 12 TestXIDs 11
 TestClosedWhileTheAgentHangs 10 TestClosedWhenContainerdRestartsWithManyPods 10
 TestMgctlTellsWhatTheOracleSays 10 TestMgctlWithAWholeGPU 10'
 
-# tests_of PART: prints a pattern of its tests. Each test, the longest first, goes to
-# the part with the shortest total duration.
+# tests_of PART: prints a pattern that matches the part's tests. tests_of assigns each
+# test, the longest first, to the part with the shortest total duration.
 tests_of() {
   "$logs/e2e.test" -test.list . | grep -vx "$alone" |
     awk -v slow="$slow" 'BEGIN { n = split(slow, s); for (i = 1; i < n; i += 2) takes[s[i]] = s[i + 1] }
@@ -98,7 +99,8 @@ tests_of() {
       if (least == wanted) { printf "%s%s", separator, $2; separator = "|" } }'
 }
 
-# First, because the build would otherwise wait for processors.
+# The script builds components before it starts nodes, because a concurrent build would
+# wait for processors.
 echo "e2e: building what nodes are made of, where it is not in the cache"
 build/bin/localcluster build
 # This part runs while no other node runs, because it compares the machine before and after.
@@ -107,7 +109,7 @@ run cluster test/cluster -test.run '^TestDownLeavesNothing$' &
 echo "e2e: building the tests"
 build test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/volcano test/scheduling
 wait
-# The longest first.
+# The longest parts start first.
 start chaos test/chaos "-chaos.duration=$chaos" "-chaos.hostile=${HOSTILE:-2}"
 start helm test/e2e/helm -test.run '^TestHelm$'
 start next test/e2e/helm -test.run '^TestNext$'
@@ -117,8 +119,8 @@ for ((part = 1; part <= parts; part++)); do
   start "pods-$part" test/e2e "-e2e.name=e2e$part" -test.run "^($(tests_of "$part"))\$"
 done
 start node test/cluster -test.skip '^TestDownLeavesNothing$'
-# The tests that remove privileges take long, because they wait for events that do not occur; they
-# run with "make e2e-privileges".
+# The tests that remove privileges wait long for events that do not occur. "make e2e-privileges"
+# runs these tests.
 start nodestatus test/e2e/nodestatus -test.skip '^TestEach(Right|Privilege)IsNeeded$'
 wait
 run alone test/e2e "-e2e.name=e2e$((parts + 1))" -test.run "^$alone\$"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# SPDX-License-Identifier: Apache-2.0 Checks the style of all Go, C and shell sources in the
+# SPDX-License-Identifier: Apache-2.0
+# This script checks the style of all Go, C and shell sources in the
 # repository. The script prints only progress and problems.
 #
 #   lint.sh            every check
@@ -40,10 +41,11 @@ check_spdx() {
   fi
 }
 
-# Code does not speak: use a precise verb (returns, reports, contains, allocates).
+# check_words: fails if a file uses one of the verbs below, instead of a precise verb
+# for code (returns, reports, contains, allocates).
 check_words() {
   local banned
-  # Brackets keep the pattern from matching its own line.
+  # The brackets keep the pattern from matching this line.
   if banned=$(sources '*.go' '*.c' '*.h' '*.S' '*.md' '*.sh' '*.yaml' '*.yml' '*.toml' '*.conf' '*.awk' '*Makefile' '*.mk' |
     xargs grep -nwiE '[g]ives|[s]ays|[t]ells whether'); then
     printf 'lint: use the verb for what the code does:\n%s\n' "$banned" >&2

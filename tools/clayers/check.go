@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// check returns the breaches of a file of rules by the sources beside it. Without objects, check
-// covers only includes.
+// check returns the violations of a rules file by the sources in the same directory. Without object
+// files, check covers only includes.
 func check(root, file string) ([]string, error) {
 	r, err := readRules(filepath.Join(root, file))
 	if err != nil {
@@ -58,8 +58,8 @@ func (t tree) readAll(root string, r rules) ([]string, error) {
 	return problems, nil
 }
 
-// unknown returns names in the rules that are neither folders nor units, and folders without a
-// place in the order.
+// unknown returns the names in the rules that are neither folders nor units, and the folders that
+// no order names.
 func (r rules) unknown(t tree) []string {
 	var problems []string
 	exists := func(name string) bool {
@@ -91,7 +91,7 @@ func (r rules) unknown(t tree) []string {
 	return problems
 }
 
-// drop removes excepted needs, and returns the exceptions that are not needed.
+// drop removes the needs that exceptions allow, and returns the unused exceptions.
 func (r rules) drop(t tree) []string {
 	var problems []string
 	for _, e := range r.excepts {
@@ -121,8 +121,8 @@ func (r rules) breaches(t tree) []string {
 	return problems
 }
 
-// circles returns a shortest cycle through each unit that indirectly needs itself. circles
-// returns each circle once.
+// circles returns a shortest cycle through each unit that indirectly needs itself. circles returns
+// each cycle once.
 func (t tree) circles() []string {
 	var problems []string
 	told := map[string]bool{}
@@ -142,7 +142,7 @@ func (t tree) circles() []string {
 	return problems
 }
 
-// circle returns the units of a shortest circle through a unit, or nil.
+// circle returns the units of a shortest cycle through a unit, or nil.
 func (t tree) circle(start string) []string {
 	before := map[string]string{}
 	for queue := []string{start}; len(queue) > 0; queue = queue[1:] {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The includes of the repository follow its rules. make lint checks calls, after a build.
+// TestTheRepositoryFollowsItsRules checks includes only. make lint checks calls, after a build.
 func TestTheRepositoryFollowsItsRules(t *testing.T) {
 	for _, file := range []string{"interposer/src/layers.txt", "gpusim/layers.txt"} {
 		r, err := readRules(filepath.Join("../..", file))
@@ -42,8 +42,8 @@ var sound = map[string]string{
 
 const base = "order low < high\nobjects build\nprefix vg_\n"
 
-// plant writes rules and the sound sources, with changed instead of some of them, and compiles
-// them.
+// plant writes rules and the files of sound, replaces files by those of the same name in changed,
+// and compiles the sources.
 func plant(t *testing.T, rules string, changed map[string]string) string {
 	t.Helper()
 	root := t.TempDir()

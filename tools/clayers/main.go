@@ -2,14 +2,13 @@
 
 // Command clayers checks that C files include and call only files below them.
 //
-// The files NAME.c, NAME.h and NAME.S are one unit, FOLDER/NAME. A unit needs another unit if
-// it includes the other's header, or if its object file has an undefined symbol that the other
-// defines. Units must not need each other in a cycle, and must not need units above them in the
-// rules. The names of functions with external linkage begin with the name of their file.
+// The files NAME.c, NAME.h and NAME.S are one unit, FOLDER/NAME. Unit A needs unit B if A includes
+// the header of B, or if the object file of A has an undefined symbol that B defines. Units must
+// not need each other in a cycle, and must not need units above them in the rules. The names of
+// functions with external linkage begin with the name of their file.
 //
-// The arguments are files of rules (see rules.go), which lie beside the folders of the sources.
-// The command runs at the root of the repository, and after a build, because it reads object
-// files.
+// Each argument is a rules file (see rules.go) beside the folders of the sources. The command runs
+// at the root of the repository, after a build, because the command reads object files.
 package main
 
 import (

@@ -19,7 +19,7 @@ import (
 //	headers alone          each header is a unit by itself, FOLDER/NAME.h
 //	prefix vg_             the prefix of functions, followed by the name of their file
 //	prefix UNITS vg_x      an additional prefix of these units' functions
-//	except A -> B: why     A may need B, which does not count as a circle
+//	except A -> B: why     A may need B, which does not count as a cycle
 //
 // A, B, C and D are folders or units. UNITS is a unit, in which * matches any characters.
 // A comment starts with #.

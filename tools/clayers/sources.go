@@ -23,7 +23,7 @@ type unit struct {
 	functions []string
 }
 
-// need records once why a unit needs another unit.
+// need records why a unit needs another unit, each reason once.
 func (u *unit) need(other, why string) {
 	if other != u.name && !slices.Contains(u.needs[other], why) {
 		u.needs[other] = append(u.needs[other], why)
@@ -50,7 +50,7 @@ func (t tree) names() []string {
 	return all
 }
 
-// load reads the sources beside a file of rules.
+// load reads the sources in the directory of a rules file.
 func load(root string, r rules) (tree, error) {
 	t := tree{}
 	dir := path.Dir(r.file)
@@ -95,7 +95,8 @@ func (t tree) addFolder(root string, r rules, folder string) error {
 
 var include = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include[ \t]+"([^"]+)"`)
 
-// readIncludes records the includes of a unit's files. A missing file is generated.
+// readIncludes records the includes of a unit's files. readIncludes ignores headers that the tree
+// does not contain, such as generated headers.
 func (t tree) readIncludes(root string, r rules, u *unit) error {
 	for _, file := range u.files {
 		text, err := os.ReadFile(filepath.Join(root, file))

@@ -21,7 +21,7 @@ type graph struct {
 	imports map[string][]string
 }
 
-// check returns the breaches of the rules by the module in a directory.
+// check returns the violations of the rules by the module in a directory.
 func check(root string) ([]string, error) {
 	g, err := load(root)
 	if err != nil {
@@ -44,7 +44,7 @@ func check(root string) ([]string, error) {
 
 // load lists the module's packages and their imports, without their tests.
 func load(root string) (graph, error) {
-	// An import that cannot be resolved still counts.
+	// With -e, go list also lists imports that it cannot resolve.
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Module", "./...")
 	cmd.Dir = root
 	cmd.Stderr = os.Stderr
@@ -83,8 +83,8 @@ func (g graph) unlisted(rules []rule) []string {
 	return problems
 }
 
-// breaches returns the forbidden imports of a rule's packages. breaches also returns the
-// parts of the rule that match no package, because they could never be broken.
+// breaches returns the imports that a rule forbids to its packages. breaches also returns the parts
+// of the rule that match no package, because no import could violate these parts.
 func (g graph) breaches(r rule) []string {
 	var problems []string
 	say := func(format string, args ...any) {
@@ -121,8 +121,8 @@ func (g graph) unknown(it item) bool {
 		!slices.ContainsFunc(g.packages(), func(path string) bool { return within(path, it.paths[0]) })
 }
 
-// chain returns the chain of imports from a package to an item, or nil. Packages below
-// from count as part of it.
+// chain returns the chain of imports from a package to an item, or nil. Packages below from count
+// as part of from.
 func (g graph) chain(from string, it item) []string {
 	seen := map[string]bool{from: true}
 	var walk func(path string) []string

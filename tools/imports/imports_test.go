@@ -83,7 +83,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Each word forbids an import.
+// TestWords checks that each word of the rules forbids an import.
 func TestWords(t *testing.T) {
 	planted := map[string]string{
 		"Kubernetes": "k8s.io/api/core/v1", "the API server": "k8s.io/client-go/kubernetes", "NRI": "github.com/containerd/nri/pkg/api",

@@ -21,8 +21,8 @@ type item struct {
 	name string
 	// paths are import paths. Each path includes the paths below it.
 	paths []string
-	// direct reports that only a package's own imports count, because nearly every package
-	// indirectly imports a package that uses files.
+	// direct reports whether only a package's own imports count. Nearly every package indirectly
+	// imports a package that uses files.
 	direct bool
 }
 
@@ -69,7 +69,7 @@ func parse(text, module string) ([]rule, error) {
 	return rules, nil
 }
 
-// cellsOf returns the cells of a table's row, nil if the line is no row.
+// cellsOf returns the cells of a table's row, or nil if the line is no row.
 func cellsOf(line string) []string {
 	line, isRow := strings.CutPrefix(strings.TrimSpace(line), "|")
 	if !isRow {

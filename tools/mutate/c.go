@@ -97,7 +97,7 @@ type cSource struct {
 	function string
 }
 
-// at returns the text of a token, "" out of range.
+// at returns the text of a token, or "" if i is out of range.
 func (c *cSource) at(i int) string {
 	if i < 0 || i >= len(c.tokens) {
 		return ""
@@ -135,8 +135,8 @@ func (c *cSource) token(i int) {
 	}
 }
 
-// isBinary reports whether an operator has two operands. The star of a pointer and a sign are
-// not followed by a blank.
+// isBinary reports whether an operator has two operands. No blank follows the star of a pointer or
+// a sign.
 func (c *cSource) isBinary(t cTok) bool {
 	const blanks = " \t\n"
 	return t.start > 0 && t.end < len(c.text) &&
@@ -160,7 +160,7 @@ func (c *cSource) closing(i int) int {
 	return -1
 }
 
-// negate negates the condition in the parentheses at i, unless other mutants do.
+// negate negates the condition in the parentheses at i, unless other mutants negate the condition.
 func (c *cSource) negate(i int) {
 	end := c.closing(i)
 	if end < 0 {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// repository has a Go package and a part of an interposer. The tests of both packages notice some
-// changes and miss others. Some changes do not compile. A change of larger for equal values
-// compiles to the same code.
+// repository has a Go package and a part of an interposer. The tests of both packages detect some
+// mutants and miss other mutants. Some mutants do not compile. A mutant of larger that differs only
+// for equal values compiles to the same code.
 var repository = map[string]string{
 	"go.mod":                    "module example.com/tiny\n\ngo 1.24\n",
 	"tools/mutate/packages.txt": "pkg/tiny # the one in Go\ninterposer/tiny\n",
@@ -76,7 +76,7 @@ $(BUILD)/%_test: test/%_test.c $(BUILD)/%.o $(BUILD)/other.o
 `,
 }
 
-// built is a package whose tests build and run it in a separate program.
+// built is a package whose tests build a program with the package, and run the program.
 var built = map[string]string{
 	"pkg/built/built.go":       "package built\n\nfunc Answer() int { return 7 }\n",
 	"pkg/built/answer/main.go": "package main\n\nimport \"example.com/tiny/pkg/built\"\n\nfunc main() { print(built.Answer()) }\n",
@@ -237,7 +237,8 @@ func TestListPrintsWithoutTrying(t *testing.T) {
 	}
 }
 
-// A hanging mutant that leaves a process with its output open ends in time.
+// TestIsolatedEnds checks that isolated returns in time if a hanging mutant leaves a process that
+// holds the output open.
 func TestIsolatedEnds(t *testing.T) {
 	passed, _, err := isolated(t.Context(), time.Second, t.TempDir(), nil, "sh", "-c", "setsid sleep 1000 & sleep 1000")
 	if err != nil || passed {
@@ -245,7 +246,8 @@ func TestIsolatedEnds(t *testing.T) {
 	}
 }
 
-// A program's temporary files and processes end with the program.
+// TestIsolatedCleansUp checks that isolated removes a program's temporary files and survives a
+// program that kills all its processes.
 func TestIsolatedCleansUp(t *testing.T) {
 	dir := t.TempDir()
 	passed, output, err := isolated(t.Context(), timeout(0), dir, nil, "sh", "-c", `mktemp; kill -9 -1; echo $TMPDIR > temp`)

@@ -223,7 +223,7 @@ func resultsOf(stack []ast.Node) *ast.FieldList {
 	return nil
 }
 
-// isText reports whether an operand is a string, which fits no other operator.
+// isText reports whether an operand is a string. The replacement of + does not compile for strings.
 func isText(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.BinaryExpr:
@@ -274,7 +274,8 @@ func allBlank(expressions []ast.Expr) bool {
 	return true
 }
 
-// mentionsNil reports whether nil is among the values. nil cannot be assigned to a blank.
+// mentionsNil reports whether nil is among the values. A program cannot assign nil to the blank
+// identifier.
 func mentionsNil(values []ast.Expr) bool {
 	for _, v := range values {
 		if name, ok := v.(*ast.Ident); ok && name.Name == "nil" {

@@ -23,11 +23,12 @@ type goSuite struct {
 
 	listed goPackage
 	texts  map[string]string // by file
-	// tests are the package's own tests, and those of the package around it, if that imports it.
+	// tests are the package's own tests, and the tests of the parent package if the parent imports
+	// the package.
 	tests []*goTests
 }
 
-// goTests are the tests of one package, and what they run of the mutants' package.
+// goTests are the tests of one package, and the code of the mutants' package that the tests run.
 type goTests struct {
 	listed  goPackage
 	program string
@@ -93,8 +94,8 @@ func (s *goSuite) prepare(ctx context.Context) error {
 	return nil
 }
 
-// around returns the package of the directory around the mutants' package, if that package imports it.
-// Such a package is a part of the package around it, whose tests run it.
+// around returns the package in the parent directory of the mutants' package, if the parent package
+// imports the mutants' package. The tests of the parent package then run the mutants' package.
 func (s *goSuite) around(ctx context.Context) ([]goPackage, error) {
 	outer := filepath.Dir(s.name)
 	if sources, err := filepath.Glob(filepath.Join(s.root, outer, "*.go")); err != nil || len(sources) == 0 {

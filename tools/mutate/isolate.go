@@ -20,10 +20,10 @@ func timeout(unmutated time.Duration) time.Duration {
 	return max(4*unmutated, slack)
 }
 
-// isolated runs a test program in a directory and reports whether it passed. A mutant may kill
-// any process or leave processes behind. The program therefore runs in a process namespace, and
-// with a temporary directory, both of which end with it. env is added to this program's
-// environment.
+// isolated runs a test program in a directory and reports whether it passed. A mutant may kill any
+// process or leave processes behind. The program therefore runs in a process namespace and with a
+// temporary directory. When the program exits, isolated ends the namespace and removes the
+// directory. env extends the program's environment.
 func isolated(ctx context.Context, limit time.Duration, dir string, env []string, program string, args ...string) (passed bool, output string, err error) {
 	temp, err := os.MkdirTemp("", "m")
 	if err != nil {

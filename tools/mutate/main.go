@@ -29,7 +29,7 @@ type options struct {
 	list     bool
 }
 
-// errWeak is returned if the campaign succeeded but the tests are too weak.
+// errWeak reports that the campaign succeeded but the tests are too weak.
 var errWeak = errors.New("the unit tests are weaker than they should be")
 
 func main() {

@@ -24,7 +24,7 @@ type mutant struct {
 	rank [sha256.Size]byte // the mutant's place in a shuffled list
 }
 
-// packageLevel replaces the function of a change outside functions.
+// packageLevel is the function name of a mutant outside functions.
 const packageLevel = "package"
 
 // A source is a file from which mutants are made.
@@ -81,8 +81,8 @@ func (m mutant) String() string {
 	return fmt.Sprintf("%s:%d%s", m.file, m.line, strings.TrimPrefix(m.key, m.file))
 }
 
-// shuffle orders mutants randomly. A mutant's place depends only on the seed and its key, so
-// changes of other code do not change the draw.
+// shuffle orders mutants randomly. A mutant's place depends only on the seed and the mutant's key,
+// so changes of other code do not change the selection.
 func shuffle(mutants []mutant, seed uint64) {
 	same := map[string]int{}
 	for i := range mutants {

@@ -21,7 +21,7 @@ const (
 type suite interface {
 	// mutants returns every mutant of the package.
 	mutants() ([]mutant, error)
-	// prepare runs the tests without any mutant; they must pass.
+	// prepare runs the tests without any mutant. The tests must pass.
 	prepare(ctx context.Context) error
 	// try runs the tests on a mutant.
 	try(ctx context.Context, m mutant) (verdict, error)
