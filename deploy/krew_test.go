@@ -12,15 +12,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// krew's template results in a manifest that names the content of `make
-// plugin`.
+// TestKrewsTemplate checks that krew's template results in a manifest that names the content of
+// `make plugin`.
 func TestKrewsTemplate(t *testing.T) {
 	text, err := os.ReadFile("krew/vgpu.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	type release struct{ TagName string }
-	// As in krew-release-bot, the argument is a template too.
+	// As in krew-release-bot, the argument is a template.
 	asset := func(uri, tag string) (string, error) {
 		var b strings.Builder
 		parsed, err := template.New("uri").Parse(uri)

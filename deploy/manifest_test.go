@@ -147,8 +147,8 @@ func TestPatcherHasNoPrivileges(t *testing.T) {
 	}
 }
 
-// The agent passes paths to the runtime, which mounts them from the host. Therefore each path must
-// be the same in the agent's container.
+// The agent passes paths to the runtime, which mounts the paths from the host. Therefore each path
+// must be the same on the host and in the agent's container.
 func TestAgentSeesTheHostsPathsUnderTheirNames(t *testing.T) {
 	cfg := config.Default()
 	paths := append([]string{

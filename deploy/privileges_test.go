@@ -20,17 +20,18 @@ import (
 
 var update = flag.Bool("update", false, "write the table of privileges in docs/reference/privileges.md anew")
 
-// privilege is a privilege of a pod or an account beyond those of a restricted pod, with its
-// reason.
+// privilege is a privilege of a pod or an account that a restricted pod does not have, with the
+// reason for the privilege.
 type privilege struct{ has, because, test string }
 
-// The tests that remove the privilege. "make e2e-privileges" runs both.
+// byRights and byPrivileges name the tests that remove privileges. "make e2e-privileges" runs both
+// tests.
 const (
 	byRights     = "`TestEachRightIsNeeded`"
 	byPrivileges = "`TestEachPrivilegeIsNeeded`"
 )
 
-// privileges are all privileges in the manifests.
+// privileges lists all privileges in the manifests.
 var privileges = []privilege{
 	{"nri-vgpu: get pods", "a container may be created before the watch has brought its pod", byRights},
 	{"nri-vgpu: list pods", "the node's pods are known when the agent starts; RBAC cannot bind this to a node", byRights},
@@ -196,7 +197,7 @@ func ofContainer(pod corev1.PodSpec, container corev1.Container) []string {
 	return all
 }
 
-// The table justifies every privilege, and lists no others.
+// The table justifies every privilege, and lists no other privilege.
 func TestEachPrivilegeIsInTheTable(t *testing.T) {
 	var got, want []string
 	for _, file := range []string{"nri-vgpu.yaml", "uninstall.yaml", "render/testdata/default.golden"} {

@@ -28,9 +28,8 @@ var (
 	// helpers need only nvmlNeeds.
 	helpers = paths.Helpers
 
-	// nvmlNeeds are the libraries that NVIDIA's libnvidia-ml.so.1, which is
-	// loaded from the host, requires. Since glibc 2.34 most are empty, but they
-	// must exist.
+	// nvmlNeeds are the libraries that the host's libnvidia-ml.so.1 requires. Since glibc 2.34 most
+	// of these libraries are empty, but all must exist.
 	nvmlNeeds = []string{"libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"}
 )
 
@@ -143,7 +142,7 @@ func content(o options) ([]image.File, error) {
 		image.File{Path: root + "/bin/mgctl", Link: "vgpuctl"},
 		image.File{Path: root + "/bin/kubectl-vgpu", Link: "vgpuctl"},
 		image.File{Path: "/etc/nri-vgpu/config.toml", Source: filepath.Join(o.source, "config.toml"), Mode: 0o644},
-		// The host's root is mounted here.
+		// The agent's pod mounts the host's root here.
 		image.File{Path: "/host", Mode: fs.ModeDir | 0o755},
 	), nil
 }

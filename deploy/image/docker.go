@@ -14,9 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// dockerManifest is the file with which "docker load" finds an image.
-// containerd and the OCI tools read index.json instead, so one archive serves
-// both.
+// dockerManifest is an entry of manifest.json, in which "docker load" finds an image. containerd
+// and the OCI tools read index.json, so an archive with both files suits every tool.
 type dockerManifest struct {
 	Config   string
 	RepoTags []string

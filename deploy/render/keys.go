@@ -74,8 +74,8 @@ var (
 	assignment = regexp.MustCompile(`^([a-z0-9_]+) = ([^#]*?)(?:\s+# (.*))?$`)
 )
 
-// scan reads comments and defaults. If a table is repeated, the first with a
-// comment counts.
+// scan reads comments and defaults. If config.toml repeats a table, scan uses the first table with
+// a comment.
 func scan(text string) map[string]said {
 	found := map[string]said{}
 	var table, name, value string

@@ -17,18 +17,19 @@ const (
 	uninstallFile = "deploy/uninstall.yaml"
 )
 
-const manifestHead = `# This file installs nri-vgpu. "make chart" renders it from deploy/chart. Set the image's
-# name (three places) to an image that your nodes can pull, edit the configuration, and run
+const manifestHead = `# This file installs nri-vgpu. "make chart" renders the file from deploy/chart. Set the
+# image's name (three places) to an image that your nodes can pull, edit the configuration,
+# and run
 #
 #   kubectl apply -f nri-vgpu.yaml
 #
-# docs/how-to describes upgrades and removal, and docs/reference/privileges.md the reason
-# for each right below.
+# docs/how-to describes upgrades and removal, and docs/reference/privileges.md describes the
+# reason for each right below.
 `
 
-const uninstallHead = `# Removes nri-vgpu from nodes and Nodes after an installation with nri-vgpu.yaml. "make chart"
-# renders it from deploy/chart. Set the image's name as in nri-vgpu.yaml (three places), and
-# follow the order of docs/how-to/uninstall.md.
+const uninstallHead = `# This file removes nri-vgpu from nodes and Nodes after an installation with nri-vgpu.yaml.
+# "make chart" renders the file from deploy/chart. Set the image's name as in nri-vgpu.yaml
+# (three places), and follow the order of docs/how-to/uninstall.md.
 `
 
 // sourceLine matches the line that helm writes before each object.

@@ -14,8 +14,9 @@ import (
 
 const memoryLimit = "GOMEMLIMIT"
 
-// Go's collector has the container's memory limit, less a margin for memory that it does
-// not count. Otherwise the kernel kills a program that still has garbage.
+// TestGoKnowsTheMemoryLimit checks that Go's collector uses the container's memory limit, less a
+// margin for memory that the collector does not count. Without this limit, the kernel kills a
+// program that still has garbage.
 func TestGoKnowsTheMemoryLimit(t *testing.T) {
 	limited := 0
 	for _, args := range [][]string{
@@ -39,7 +40,8 @@ func TestGoKnowsTheMemoryLimit(t *testing.T) {
 	}
 }
 
-// Without a memory limit Go collects as by default, and GOMEMLIMIT in agent.env applies.
+// TestGoKnowsNoOtherMemoryLimit checks that Go collects as by default without a memory limit, and
+// that GOMEMLIMIT in agent.env applies.
 func TestGoKnowsNoOtherMemoryLimit(t *testing.T) {
 	for _, container := range containersOf(decode(t, template(t, "nri-vgpu-system",
 		"--set", "agent.resources.limits=null", "--set", "patcher.resources=null", "--set", "cleanup.enabled=false"))) {

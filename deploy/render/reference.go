@@ -44,8 +44,7 @@ func makeReference(root string) ([]byte, error) {
 	return []byte(before + referenceBegin + list.String() + "\n" + referenceEnd + after), nil
 }
 
-// describe writes a key as an element of a list. Values that a comment lists
-// become a list below it.
+// describe writes a key as an element of a list. Values that a comment lists become a nested list.
 func (k key) describe(out *strings.Builder) {
 	fmt.Fprintf(out, "- **`%s`** = `%s`", k.path, k.value)
 	if k.allowed != "" && k.typ.Kind() != reflect.Bool {

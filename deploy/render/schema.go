@@ -60,7 +60,7 @@ func makeSchema(root string) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// put adds a key's schema below the schemas of the tables around it.
+// put adds a key's schema below the schemas of the tables that contain the key.
 func (s *schema) put(path []string, leaf *schema, above string) {
 	if s.Properties == nil {
 		s.Properties = map[string]*schema{}

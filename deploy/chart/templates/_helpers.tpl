@@ -1,4 +1,4 @@
-{{/* Labels of every object. */}}
+{{/* nri-vgpu.labels contains the labels of every object. */}}
 {{- define "nri-vgpu.labels" -}}
 app.kubernetes.io/part-of: nri-vgpu
 {{- if not .Values.manifest }}
@@ -15,7 +15,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Image and pull policy of every container. The manifest uses the default policy. */}}
+{{/*
+nri-vgpu.pull contains the image and pull policy of every container. The manifest uses the
+default policy.
+*/}}
 {{- define "nri-vgpu.pull" -}}
 image: {{ include "nri-vgpu.image" . }}
 {{- if not .Values.manifest }}
@@ -23,12 +26,12 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 {{- end }}
 
-{{/* The defaults of the keys that neither config nor configFile sets, as YAML. */}}
+{{/* nri-vgpu.defaults contains the defaults of all keys, as YAML. */}}
 {{- define "nri-vgpu.defaults" -}}
 {{ .Files.Get "files/config.toml" | fromToml | toYaml }}
 {{- end }}
 
-{{/* The configuration of agent and patcher, as YAML. */}}
+{{/* nri-vgpu.config contains the configuration of agent and patcher, as YAML. */}}
 {{- define "nri-vgpu.config" -}}
 {{- $own := .Values.config }}
 {{- if .Values.configFile }}
@@ -40,19 +43,20 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- toYaml $config }}
 {{- end }}
 
-{{/* The text of config.toml. */}}
+{{/* nri-vgpu.configText contains the text of config.toml. */}}
 {{- define "nri-vgpu.configText" -}}
 {{- if .Values.configFile -}}
 {{ .Values.configFile }}
 {{- else if not .Values.config -}}
 {{ .Files.Get "files/config.toml" }}
 {{- else -}}
-# Keys with values other than the defaults; docs/reference/configuration-keys.md lists all keys.
+# This file contains only keys with values other than the defaults.
+# docs/reference/configuration-keys.md lists all keys.
 {{- include "nri-vgpu.tomlTable" (dict "path" "" "table" .Values.config) }}
 {{- end }}
 {{- end }}
 
-{{/* A table in TOML: its values, followed by its tables. */}}
+{{/* nri-vgpu.tomlTable writes a table in TOML: the table's values, followed by its tables. */}}
 {{- define "nri-vgpu.tomlTable" -}}
 {{- $path := .path }}
 {{- $table := .table }}
@@ -71,7 +75,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 {{- end }}
 
-{{/* A value in TOML. All its numbers are integers. */}}
+{{/* nri-vgpu.tomlValue writes a value in TOML. All numbers of the configuration are integers. */}}
 {{- define "nri-vgpu.tomlValue" -}}
 {{- if kindIs "string" . }}{{ toJson . }}
 {{- else if kindIs "bool" . }}{{ . }}
@@ -81,24 +85,30 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 {{- end }}
 
-{{/* The port of an address such as ":9394". */}}
+{{/* nri-vgpu.port contains the port of an address such as ":9394". */}}
 {{- define "nri-vgpu.port" -}}{{ regexFind "[0-9]+$" . }}{{- end }}
 
-{{/* The host of an address, empty if the kubelet must use the pod's. */}}
+{{/*
+nri-vgpu.host contains the host of an address, or nothing if the kubelet must use the pod's
+host.
+*/}}
 {{- define "nri-vgpu.host" -}}
 {{- $host := regexReplaceAll ":[0-9]+$" . "" | trimPrefix "[" | trimSuffix "]" }}
 {{- if not (has $host (list "" "0.0.0.0" "::")) }}{{ $host }}{{ end }}
 {{- end }}
 
-{{/* "true" if metrics need a token, and are therefore served over TLS. */}}
+{{/*
+nri-vgpu.authentication is "true" if clients need a token for metrics, which are then served
+over TLS.
+*/}}
 {{- define "nri-vgpu.authentication" -}}
 {{- $config := include "nri-vgpu.config" . | fromYaml }}
 {{- if eq $config.metrics.authentication "kubernetes" }}true{{ end }}
 {{- end }}
 
-{{/* The common annotations of the pods of both DaemonSets. */}}
+{{/* nri-vgpu.podAnnotations contains the common annotations of the pods of both DaemonSets. */}}
 {{- define "nri-vgpu.podAnnotations" -}}
-# If the runtime requires the plugin, these pods must start before it runs.
+# If the runtime requires the plugin, these pods must start before the plugin runs.
 nri-vgpu.io/tolerate-missing: "true"
 {{- if not .root.Values.manifest }}
 checksum/config: {{ include "nri-vgpu.configText" .root | sha256sum }}
@@ -117,8 +127,9 @@ prometheus.io/scheme: https
 {{- end }}
 
 {{/*
-The variables that make Go collect garbage before the kernel kills a container for its memory.
-The limit's number of MiB as MB is 95 % of the limit. Go does not count memory of C libraries.
+nri-vgpu.memoryLimit contains the variables that make Go collect garbage before the kernel
+kills a container for its memory. The limit's number of MiB as MB is 95 % of the limit. Go does
+not count memory of C libraries.
 */}}
 {{- define "nri-vgpu.memoryLimit" -}}
 - name: MEMORY_LIMIT_MIB
@@ -145,14 +156,17 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* Annotations of the hooks that helm uninstall runs first, in the order of weights. */}}
+{{/*
+nri-vgpu.hook contains the annotations of the hooks that helm uninstall runs first, in the order
+of weights.
+*/}}
 {{- define "nri-vgpu.hook" -}}
 helm.sh/hook: pre-delete
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
-{{/* A container without privileges. */}}
+{{/* nri-vgpu.restricted is the security context of a container without privileges. */}}
 {{- define "nri-vgpu.restricted" -}}
 securityContext:
   runAsNonRoot: true
