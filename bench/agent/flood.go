@@ -52,8 +52,8 @@ type flooded struct {
 	Refused int `json:"refused"`
 }
 
-// flood measures the waits of a few pods' containers. At the same time many other containers, in
-// each pod the greatest allowed number, are created and refused.
+// flood measures the waits of the neighbours' containers. Meanwhile, the runtime creates the
+// containers of the flood's pods, and the agent refuses some of the containers.
 func (n *node) flood(ctx context.Context, lines *report.Lines) ([]verdict, error) {
 	pods, err := n.makeFlood(ctx)
 	if err != nil {
@@ -100,9 +100,9 @@ func (n *node) flood(ctx context.Context, lines *report.Lines) ([]verdict, error
 	return verdicts, nil
 }
 
-// makeFlood creates the flood's pods. Some fit. Some have a last container for which no
-// GPU has room. Some pods have sidecars, more of which run at a time than the node has slots.
-// Some have more requesting containers than allowed.
+// makeFlood creates the flood's pods. Some pods fit. Some pods have a last container for which no
+// GPU has room. Some pods have more concurrent sidecars than the node has slots. Some pods have
+// more requesting containers than allowed.
 func (n *node) makeFlood(ctx context.Context) ([]floodPod, error) {
 	pods := make([]floodPod, n.options.flood)
 	for i := range pods {
@@ -191,8 +191,8 @@ func (n *node) pour(ctx context.Context, pods []floodPod, tally *tally) error {
 	return nil
 }
 
-// run runs a pod of the flood. run creates init containers in turn while they are
-// granted, and retries a refused container.
+// run runs a pod of the flood. run creates init containers in turn while the agent grants them, and
+// retries a refused container.
 func (n *node) run(ctx context.Context, pod floodPod, tally *tally) error {
 	which := "flood"
 	if pod.containers == asksTooMany {

@@ -16,14 +16,14 @@ import (
 // handlerMetric is the agent's metric for the durations of its handlers.
 const handlerMetric = "nri_vgpu_handler_duration_seconds"
 
-// handled contains the durations of the agent's handler, as the agent measures them:
-// the runtime's wait without the transport.
+// handled contains the durations of the agent's handler: the runtime's wait without the transport.
+// The agent measures the durations.
 type handled struct {
 	Measure string  `json:"measure"` // "handler"
 	Which   string  `json:"which"`   // "all", or the outcome
 	Count   uint64  `json:"count"`
 	MeanMs  float64 `json:"mean_ms"`
-	// SlowPercent is the percentage of the calls that exceed the promised bound for 99 of 100
+	// SlowPercent is the percentage of calls that exceed maxCreateMs, the bound for 99 of 100
 	// calls.
 	SlowPercent float64 `json:"over_2_ms_percent"`
 }

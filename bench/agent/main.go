@@ -32,8 +32,7 @@ type options struct {
 	idle                  time.Duration
 }
 
-// errBroken is returned if the measurements succeeded and their result breaks a
-// promise.
+// errBroken reports that the measurements succeeded and break a promise.
 var errBroken = errors.New("the agent costs more than promised")
 
 func main() {

@@ -56,7 +56,7 @@ type node struct {
 	runtime  *nodeRuntime
 	programs map[string]*exec.Cmd
 	pods     []corev1.Pod
-	// instances counts the containers that each pod has had in the flood.
+	// instances counts the containers that the flood has created for each pod.
 	instances []int
 }
 
@@ -70,8 +70,8 @@ func newNode(ctx context.Context, o options, dir string) (*node, error) {
 	return n, nil
 }
 
-// startCluster stops all programs except those that the measured programs use.
-// The others would disturb the measurement.
+// startCluster starts the cluster, and stops all programs that the measured programs do not use.
+// The unused programs would disturb the measurement.
 func (n *node) startCluster(ctx context.Context) (err error) {
 	file := filepath.Join(n.dir, "audit.yaml")
 	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {

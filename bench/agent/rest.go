@@ -83,7 +83,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// tick is the unit of times in a process's stat file, on every Linux.
+// tick is the unit of times in a process's stat file on every version of Linux.
 const tick = 10 * time.Millisecond
 
 // cpuTime returns the processor time of all threads of a process.
@@ -155,7 +155,7 @@ func (n *node) requests(program string, since time.Time) (map[string]int, error)
 			continue
 		}
 		ever = true
-		// A watch may last forever, so it counts when its response starts.
+		// A watch may last forever, so a watch counts when its response starts.
 		if begins := e.Verb == "watch"; begins != (e.Stage == "ResponseStarted") {
 			continue
 		}

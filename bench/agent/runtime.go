@@ -107,7 +107,7 @@ func (n *node) createAll(ctx context.Context) ([]creations, error) {
 	return []creations{newCreations("all", all), newCreations("granted", granted), newCreations("withheld", withheld)}, nil
 }
 
-// create creates a container in place of the pod's previous container.
+// create creates a container that replaces the pod's previous container.
 func (n *node) create(ctx context.Context, pod *corev1.Pod, instance int) (took time.Duration, adjusted bool, err error) {
 	sandbox, container := containerOf(pod, instance)
 	if instance > 0 {

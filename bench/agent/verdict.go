@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// creations contains the runtime's waits for the agent: its handler and the
+// creations contains the runtime's waits for the agent. A wait consists of the handler and the
 // transport through NRI.
 type creations struct {
 	Measure string  `json:"measure"` // "create"
@@ -25,8 +25,8 @@ func newCreations(which string, took []time.Duration) creations {
 	return creations{"create", which, len(took), ms(quantile(took, 0.5)), ms(quantile(took, 0.99)), ms(took[len(took)-1])}
 }
 
-// quantile returns the smallest of the sorted values that is not exceeded by the
-// fraction q of them.
+// quantile returns the smallest of the sorted values that the fraction q of the values does not
+// exceed.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
@@ -65,7 +65,7 @@ func (v verdict) String() string {
 	return fmt.Sprintf("%s  %-50s %8.3f  (at most %g)", word, v.Promise, v.Got, v.Limit)
 }
 
-// The promised bounds.
+// These are the promised bounds.
 const (
 	maxCreateMs   = 2 // of 99 of 100 calls of the handler
 	maxAgentMiB   = 60

@@ -18,7 +18,7 @@ type Group struct {
 	Bars  []Bar // by index of the legend
 }
 
-// Bar is a value and, unless it is NaN, a mark that it is compared with.
+// Bar is a value and, unless Mark is NaN, a mark for comparison.
 type Bar struct{ Value, Mark float64 }
 
 // widestBar limits the width of bars in panels with few bars.

@@ -17,8 +17,8 @@ type Figure struct {
 	Title, Subtitle string
 	// Legend contains the names of the series, by index: at most MaxSeries.
 	Legend []string
-	// Reference is the name of the dashed line or of the marks on bars, "" if the chart has
-	// neither.
+	// Reference is the name of the dashed line or of the marks on bars. Reference is "" if the
+	// chart has neither line nor marks.
 	Reference string
 	Columns   int
 	Panels    []Panel
@@ -45,7 +45,7 @@ func (a Axis) at(v, from, to float64) float64 {
 	return from + (v-a.Min)/(a.Max-a.Min)*(to-from)
 }
 
-// Sizes in pixels.
+// These sizes are in pixels.
 const (
 	panelWidth, panelHeight = 290.0, 250.0
 	edge                    = 20.0
@@ -80,8 +80,8 @@ func (f Figure) Write(w io.Writer) error {
 	return err
 }
 
-// letter is the estimated width of a character of the legend. The width of text in
-// SVG is unknown before it is displayed.
+// letter is the estimated width of a character of the legend. The width of text in SVG is unknown
+// before a viewer displays the text.
 const letter = 6.6
 
 func (f Figure) legend(c *canvas, x, y float64) {

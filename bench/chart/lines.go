@@ -10,9 +10,9 @@ type Lines struct {
 	Title  string
 	X, Y   Axis
 	Series [][]Point // by index of the legend, in the order of X
-	// Reference is drawn dashed beneath the lines.
+	// Reference is a dashed line beneath the lines.
 	Reference []Point
-	// Band is shaded between two values of Y; none if both are 0.
+	// Band is a shaded band between two values of Y. If both values are 0, the panel has no band.
 	Band [2]float64
 }
 

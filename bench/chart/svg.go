@@ -10,9 +10,8 @@ import (
 	"strconv"
 )
 
-// style contains the colours for light and dark pages. The series' colours are
-// distinguishable with any colour vision, and each series has a different
-// marker.
+// style contains the colours for light and dark pages. The series' colours are distinguishable with
+// any colour vision, and each series has its own marker.
 const style = `
 svg { background: #ffffff; font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 .page { fill: #ffffff; }
@@ -111,7 +110,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(rounded, 'f', -1, 64)
 }
 
-// short formats a value above a bar.
+// short formats the label above a bar.
 func short(v float64) string {
 	if math.Abs(v) >= 99.95 {
 		return strconv.FormatFloat(v, 'f', 0, 64)

@@ -41,8 +41,8 @@ func draw(dir string, records []Record) error {
 // shownCard is the card whose points have their own charts.
 const shownCard = "h200"
 
-// ofCard returns the points of a card. If the card has no points, ofCard returns those of the first
-// card.
+// ofCard returns the points of a card. If the card has no points, ofCard returns the points of the
+// first card.
 func ofCard(records []Record, card string) []Record {
 	all := byProfile(records)
 	for _, of := range all {
@@ -105,8 +105,8 @@ func errorsByKind(records []Record) (lines [4][]float64) {
 	return lines
 }
 
-// distribution returns the cumulative distribution of values. Values beyond the axis are
-// drawn at its end.
+// distribution returns the cumulative distribution of values. distribution moves values beyond the
+// axis to the end of the axis.
 func distribution(values []float64, axis chart.Axis) []chart.Point {
 	slices.Sort(values)
 	var points []chart.Point
@@ -223,7 +223,7 @@ func curves(records []Record, of func(Tenant) float64, panel func(string, [][]ch
 	return names, panels
 }
 
-// kernelsOf returns the kernel lengths that occur, at most as many as a figure can show.
+// kernelsOf returns the kernel lengths of the tenants, at most as many as a figure can show.
 func kernelsOf(tenants []Tenant) []float64 {
 	var kernels []float64
 	for _, t := range tenants {

@@ -45,7 +45,7 @@ type process struct {
 // tenant is a container: processes under one limit.
 type tenant struct {
 	processes []*process
-	// pages is the directory of the container's pages, "" without a limit.
+	// pages is the directory of the container's pages, or "" without a limit.
 	pages string
 	quota *quota // nil without a quota
 }
@@ -55,8 +55,8 @@ func (h *host) start(ctx context.Context, path string, args ...string) (*process
 	p.command.Env = append(os.Environ(), h.env...)
 	p.command.Env = append(p.command.Env, "XDG_RUNTIME_DIR="+h.runDir)
 	p.command.Stdout, p.command.Stderr = &p.stdout, &p.stderr
-	// The program's children may hold its output open. The end of the children is
-	// not awaited.
+	// The program's children may hold the program's output open. Wait waits at most WaitDelay for
+	// the children.
 	p.command.WaitDelay = time.Second
 	if err := p.command.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(path), err)
@@ -77,8 +77,8 @@ func (h *host) startTenant(ctx context.Context, l load, args ...string) (tenant,
 	return h.startProgram(ctx, l, "spin", args)
 }
 
-// startProgram starts a load's processes under its limit, if any. The first process
-// makes the group, and the others join it.
+// startProgram starts a load's processes under its limit, if any. The first process makes the
+// group, and the other processes join the group.
 func (h *host) startProgram(ctx context.Context, l load, name string, args []string) (tenant, error) {
 	h.groups++
 	group := fmt.Sprintf("tenant%d", h.groups)
@@ -155,7 +155,7 @@ func (p *process) failure() error {
 	return fmt.Errorf("%s ended: %w: %s", filepath.Base(p.command.Path), orEnd(p.err), output)
 }
 
-// wait waits for a program's end and returns its output.
+// wait waits until the program has ended, and returns the program's output.
 func (p *process) wait() ([]byte, error) {
 	<-p.done
 	if p.err != nil {
@@ -164,7 +164,7 @@ func (p *process) wait() ([]byte, error) {
 	return p.stdout.Bytes(), nil
 }
 
-// ended returns the error of a process that has ended, nil while all run.
+// ended returns the error of a process that has ended, or nil while all processes run.
 func (t tenant) ended() error {
 	for _, p := range t.processes {
 		select {
@@ -176,7 +176,7 @@ func (t tenant) ended() error {
 	return nil
 }
 
-// metered returns the GPU time that the container was charged.
+// metered returns the GPU time charged to the container.
 func (t tenant) metered() (time.Duration, error) {
 	if t.pages == "" {
 		return 0, nil
@@ -192,7 +192,7 @@ func (t tenant) metered() (time.Duration, error) {
 	return sum, nil
 }
 
-// stop kills all processes and waits for their end.
+// stop kills all processes and waits until they have ended.
 func (t tenant) stop() error {
 	for _, p := range t.processes {
 		_ = p.command.Process.Kill() // the process may have ended

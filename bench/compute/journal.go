@@ -22,15 +22,15 @@ type heading struct {
 	MeasureS float64 `json:"measure_s"`
 }
 
-// journal writes points, when they are measured, to standard output and to a
-// file. A later run can resume from the file.
+// journal writes each measured point to standard output and to a file. A later run can resume from
+// the file.
 type journal struct {
 	out  io.Writer
 	file *os.File // nil without a file
 }
 
 // openJournal opens the file, if path is not empty. With resume, openJournal keeps and returns the
-// points in the file; otherwise openJournal truncates the file.
+// points in the file. Without resume, openJournal truncates the file.
 func openJournal(out io.Writer, path string, resume bool) (*journal, []Record, error) {
 	if path == "" {
 		return &journal{out: out}, nil, nil
@@ -76,8 +76,8 @@ func (j *journal) close() error {
 	return j.file.Close()
 }
 
-// readRecords reads the points of an output and skips other lines. readRecords
-// returns the last of points that were measured twice.
+// readRecords reads the points of an output and skips other lines. If a point was measured twice,
+// readRecords returns the later measurement.
 func readRecords(path string) ([]Record, error) {
 	file, err := os.Open(path)
 	if err != nil {

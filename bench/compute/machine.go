@@ -33,7 +33,7 @@ type machine interface {
 	kind() string
 	// run runs loads concurrently.
 	run(ctx context.Context, loads []load, s span) ([]outcome, error)
-	// latency runs the periodic load, and the neighbour at the same time if it is not nil.
+	// latency runs the periodic load, and concurrently the neighbour if neighbour is not nil.
 	latency(ctx context.Context, periodic load, neighbour *load, s span) (Latency, error)
 }
 

@@ -6,10 +6,10 @@
 // a short kernel beside a container that saturates the GPU.
 //
 // On a simulated GPU the simulator's oracle reports GPU times. On a real GPU these times are
-// unknown, so throughput under limits is compared with throughput without limits.
+// unknown, so the command compares throughput under limits with throughput without limits.
 //
-// The program prints each point as a line of JSON. At the end the command writes a summary by the
-// criteria of acceptance, and charts.
+// The command prints each point as a line of JSON. At the end, the command writes charts and a
+// summary by the criteria of acceptance.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/tempdir"
 )
 
-// errFailed is returned if the measurements succeeded and a criterion fails.
+// errFailed reports that the measurements succeeded and a criterion fails.
 var errFailed = errors.New("the compute limit does not hold as it should")
 
 func main() {
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// interruptible runs the benchmark. At a signal interruptible kills the programs and removes the
+// interruptible runs the benchmark. On a signal, interruptible kills the programs and removes the
 // directories.
 func interruptible(o options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -57,7 +57,7 @@ func interruptible(o options) error {
 
 func run(ctx context.Context, o options, out, progress io.Writer) error {
 	records, err := obtain(ctx, o, out, progress)
-	// An interrupted run summarizes its points too.
+	// An interrupted run also summarizes its points.
 	if len(records) == 0 {
 		return err
 	}

@@ -23,7 +23,7 @@ type options struct {
 	policies, utilisation        bool
 }
 
-// quickly are the values that --quick sets for options that are not given.
+// quickly are the values that --quick sets for options that the command line omits.
 var quickly = map[string]string{
 	"patterns":  "async,launch-and-wait,varying",
 	"limits":    "30",
@@ -32,7 +32,7 @@ var quickly = map[string]string{
 	"duration":  "2s",
 }
 
-// shortest is the shortest measurement, because it includes the first second.
+// shortest is the shortest measurement, because each measurement includes the first second.
 const shortest = time.Second
 
 func (o *options) register(flags *flag.FlagSet) {
@@ -60,7 +60,7 @@ func (o *options) register(flags *flag.FlagSet) {
 	flags.BoolVar(&o.list, "list", false, "list the points and measure nothing")
 }
 
-// settle sets the values that --quick stands for.
+// settle sets the values that --quick implies.
 func (o *options) settle(flags *flag.FlagSet) error {
 	if o.quick {
 		given := map[string]bool{}
@@ -82,8 +82,8 @@ func (o *options) settle(flags *flag.FlagSet) error {
 
 func (o *options) span() span { return span{o.warmup, o.duration} }
 
-// reference returns the span of runs without limits. The rate of these runs is
-// steady immediately.
+// reference returns the span of runs without limits. Runs without limits have a steady rate
+// immediately.
 func (o *options) reference() span {
 	s := o.span()
 	return span{min(s.warmup, time.Second) / 2, min(s.measure, 3*time.Second)}
@@ -112,7 +112,7 @@ func (o *options) selection() (selection, error) {
 	return s, nil
 }
 
-// chosen returns the elements of all that list names.
+// chosen returns those elements of all whose names are in list.
 func chosen[T any](option, list string, all []T, name func(T) string) ([]T, error) {
 	var some []T
 	for _, word := range strings.Split(list, ",") {

@@ -169,29 +169,28 @@ func groups(workload string, kernels [][]float64, limits [][]int, lends bool) []
 	return steps
 }
 
-// The point of latency runs a kernel of 1 ms every 20 ms, as in a server.
+// The latency point runs a kernel of 1 ms every 20 ms, as a server does.
 const (
 	periodicKernelUS = 1000
-	// The period is slightly more than 20 ms, a multiple of time slices. With exactly
-	// 20 ms the kernel would always start at the same position of its neighbour's
-	// slices. This position would be good or bad by chance. With another period the
-	// kernel starts equally often at every position.
+	// The period is slightly more than 20 ms, a multiple of time slices. With exactly 20 ms the
+	// kernel would always start at the same position of its neighbour's slices, good or bad by
+	// chance. With another period the kernel starts equally often at every position.
 	periodMS     = 20.05
 	latencyLimit = 50
 	// neighbourKernelUS is the length of the neighbour's kernels.
 	neighbourKernelUS = 20000
 )
 
-// latencies returns the point of latency. The first load is the periodic container, the
-// second the neighbour.
+// latencies returns the latency point. The first load is the periodic container, and the second
+// load is the neighbour.
 func latencies(selection) []step {
 	return []step{newStep(latency,
 		load{kernelUS: periodicKernelUS, pattern: pattern{name: "periodic", processes: 1, kernels: 1}, limit: latencyLimit},
 		load{kernelUS: neighbourKernelUS, pattern: allPatterns[0], limit: latencyLimit})}
 }
 
-// withQuotas returns points with containers, alone and side by side, that have half a
-// core each or two cores each.
+// withQuotas returns points with containers, alone and side by side, that have half a core or two
+// cores each.
 func withQuotas(s selection) []step {
 	all := []float64{0.5, 2}
 	if s.quick {
@@ -224,15 +223,14 @@ func newStep(workload string, loads ...load) step {
 // span is the duration of a point's measurement.
 type span struct{ warmup, measure time.Duration }
 
-// ofTail lengthens the measurement for the 99th percentile of a load with a period of
-// 20 ms. Of 500 samples the percentile is the fifth longest, which varies by a tenth of
-// a millisecond.
+// ofTail lengthens the measurement for the 99th percentile of a load with a period of 20 ms. The
+// percentile is the fifth longest of 500 samples, which varies by a tenth of a millisecond.
 func (s span) ofTail() span { return span{s.warmup, 4 * s.measure} }
 
-// of lengthens the measurement to whole cycles of the longest launches. At a limit of
-// 10 %, a graph of 4 s runs once in 40 s. Any 10 s then contain 0 % or 40 %, even if
-// the limit holds exactly. The first cycles are not measured. The length of a launch is
-// unknown before it has run, so all processes have one launch at once.
+// of lengthens the measurement to whole cycles of the longest launches. At a limit of 10 %, a graph
+// of 4 s runs once in 40 s. Any 10 s then contain 0 % or 40 %, even if the limit holds exactly. The
+// warm-up covers the first cycles. The interposer does not know the length of a launch before the
+// launch has run, so each process gets one launch at once.
 func (s span) of(loads []load) span {
 	var cycle time.Duration
 	for _, l := range loads {
@@ -248,8 +246,7 @@ func (s span) of(loads []load) span {
 // manyCycles is the number of cycles from which a partial cycle is negligible.
 const manyCycles = 100
 
-// firstCycles is the number of cycles in which launches of unknown length are paid
-// back.
+// firstCycles is the number of cycles after which launches of unknown length are paid for.
 const firstCycles = 3
 
 func (s span) total() time.Duration { return s.warmup + s.measure }

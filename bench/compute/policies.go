@@ -13,8 +13,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/chart"
 )
 
-// The chart of the policies shows one container that always saturates the GPU, and another that
-// saturates the GPU for a while.
+// The chart of the policies shows one container that always saturates the GPU, and another
+// container that saturates the GPU for a while.
 const (
 	policyAlone  = 2 * time.Second // before and after
 	policyBeside = 2 * time.Second
@@ -26,8 +26,8 @@ var policyLoads = []load{
 	{kernelUS: 200, pattern: allPatterns[0], limit: 70},
 }
 
-// drawPolicies runs the two containers under each policy and draws their GPU
-// times. A real GPU does not report those times.
+// drawPolicies runs the two containers under each policy and draws their GPU times. A real GPU does
+// not report GPU times.
 func drawPolicies(ctx context.Context, m machine, dir string) error {
 	s, ok := m.(*simulated)
 	if !ok {
@@ -59,7 +59,7 @@ func drawPolicies(ctx context.Context, m machine, dir string) error {
 	return writeFigure(filepath.Join(dir, "compute-policies.svg"), figure)
 }
 
-// overTime runs the two containers and returns the samples of each.
+// overTime runs the two containers and returns the samples of each container.
 func (s *simulated) overTime(ctx context.Context, lends bool) (all []series, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -37,8 +37,7 @@ func readPressure(path string) pressure {
 	return p
 }
 
-// since returns the percentage of the time since then in which some program
-// waited.
+// since returns the percentage of the time since the instant of then in which some program waited.
 func (p pressure) since(then pressure) float64 {
 	return 100 * (p.waited - then.waited) / p.at.Sub(then.at).Seconds()
 }

@@ -11,17 +11,18 @@ import (
 
 // profile is a driver and a card to simulate.
 type profile struct {
-	// name is the names of the driver and the card, as in "r580-h200+one-queue". On a real machine
-	// name is "".
+	// name contains the names of the driver and the card, as in "r580-h200+one-queue". On a real
+	// machine name is "".
 	name string
-	// files are the simulator's profile files, separated by colons. "" selects its defaults.
+	// files are the simulator's profile files, separated by colons. "" selects the simulator's
+	// defaults.
 	files string
 }
 
 // kind is the simulator without a profile. kind is more benign than any driver and card.
 var kind = profile{name: "kind"}
 
-// short are the cards on which some work is charged more than its GPU time.
+// short are the cards on which the interposer charges some work more than its GPU time.
 var short = map[string]struct {
 	why string
 	of  func(Record) bool
@@ -36,7 +37,7 @@ func sideBySide(r Record) bool { return len(r.Tenants) > 0 }
 
 func waited(r Record) bool { return r.Tenant != nil && r.Pattern == waits }
 
-// profilesIn returns kind and all cards in a directory of profiles, each with the same driver.
+// profilesIn returns kind and all cards in a directory of profiles. All cards have the same driver.
 func profilesIn(dir, driver string) ([]profile, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "cards", "*.conf"))
 	if err != nil || len(files) == 0 {

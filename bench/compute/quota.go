@@ -14,8 +14,7 @@ import (
 // cgroupRoot is the directory of the kernel's control groups.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// quotaPeriodUS is the period of a CPU quota, in microseconds. The kubelet uses the same
-// period.
+// quotaPeriodUS is the period of a CPU quota, in microseconds, as the kubelet sets it.
 const quotaPeriodUS = 100_000
 
 // quota is a control group with a CPU quota, like the containers of a pod with a CPU
@@ -25,7 +24,7 @@ type quota struct{ dir string }
 // newQuota creates a control group with a quota of this many cores. newQuota needs root.
 func newQuota(name string, cores float64) (*quota, error) {
 	used := strconv.Itoa(int(cores * quotaPeriodUS))
-	// cgroup v2 has one tree for all resources, v1 a tree for each resource.
+	// cgroup v2 has one tree for all resources, and cgroup v1 has a tree for each resource.
 	root, limits := cgroupRoot, map[string]string{"cpu.max": fmt.Sprintf("%s %d", used, quotaPeriodUS)}
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); errors.Is(err, fs.ErrNotExist) {
 		root, limits = filepath.Join(root, "cpu"), map[string]string{

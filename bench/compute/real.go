@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// real is a machine with a real GPU that no other program uses. The GPU time of
-// programs is unknown, so only the throughput that programs report is measured.
+// real is a machine with a real GPU that no other program uses. The GPU time of programs is
+// unknown, so real only measures the throughput that programs report.
 type real struct{ host *host }
 
 func (*real) kind() string { return "real" }

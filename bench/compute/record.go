@@ -22,8 +22,8 @@ type Record struct {
 	LostPercent *float64 `json:"lost_percent,omitempty"`
 	*Latencies
 	MeasuredS float64 `json:"measured_s"`
-	// StalledPercent is the part of the time in which the machine's processors stalled.
-	// Attempts is the number of measurements of the point, which stalls can cause.
+	// StalledPercent is the part of the time in which the machine's processors stalled. Attempts is
+	// the number of measurements of the point. Stalls can cause more attempts.
 	StalledPercent *float64 `json:"stalled_percent"`
 	Attempts       int      `json:"attempts,omitempty"`
 	// CPUPressurePercent is the part of the point's time in which some program of the
@@ -43,20 +43,20 @@ type Tenant struct {
 	// UnlimitedPercent is the GPU time of the same work alone and without limits. Work
 	// that leaves the GPU idle cannot reach every limit.
 	UnlimitedPercent *float64 `json:"unlimited_gpu_time_percent"`
-	// TargetPercent is the GPU time that the container should get: the limit, or less if it cannot
-	// use the whole limit.
+	// TargetPercent is the GPU time that the container should get: the limit, or less if the
+	// container cannot use the whole limit.
 	TargetPercent float64 `json:"target_percent"`
 	// GPUTimePercent is the GPU time that the simulator's oracle reports.
 	GPUTimePercent *float64 `json:"gpu_time_percent"`
-	// MeteredPercent is the time that the container was charged, from its usage page.
+	// MeteredPercent is the time charged to the container, according to its usage page.
 	MeteredPercent *float64 `json:"metered_percent"`
 	// ThroughputPercent is the rate of kernels, in percent of the rate without limits.
 	ThroughputPercent float64 `json:"throughput_percent"`
-	// ErrorPoints is the GPU time less the target; without GPU time, the throughput less the
-	// target.
+	// ErrorPoints is the GPU time less the target. If the GPU time is unknown, ErrorPoints is the
+	// throughput less the target.
 	ErrorPoints float64 `json:"error_points"`
-	// P99WindowErrorPoints covers only the windows with few stalls in and shortly before
-	// them. P99AllWindowsErrorPoints covers all windows.
+	// P99WindowErrorPoints covers only the windows with few stalls inside and shortly before the
+	// window. P99AllWindowsErrorPoints covers all windows.
 	P99WindowErrorPoints     *float64 `json:"p99_window_error_points"`
 	P99AllWindowsErrorPoints *float64 `json:"p99_all_windows_error_points"`
 	FirstSecondPercent       *float64 `json:"first_second_percent"`
@@ -76,8 +76,8 @@ func (t Tenant) Share() float64 {
 // idles reports whether the container's work alone uses less than its limit.
 func (t Tenant) idles() bool { return t.TargetPercent < float64(t.LimitPercent) }
 
-// Latencies are the latencies of the periodic kernel in three runs. The point's only
-// tenant is the neighbour in the last run.
+// Latencies are the latencies of the periodic kernel in three runs. The tenant of the point is the
+// neighbour in the last run.
 type Latencies struct {
 	NeighbourKernelUS float64 `json:"neighbour_kernel_us"`
 	Alone             Latency `json:"alone"`
@@ -85,13 +85,14 @@ type Latencies struct {
 	Limited           Latency `json:"limited"`
 }
 
-// Latency contains the times from launch to end.
+// Latency contains statistics of the times from launch to end.
 type Latency struct {
 	P50MS   float64 `json:"p50_ms"`
 	P99MS   float64 `json:"p99_ms"`
 	MaxMS   float64 `json:"max_ms"`
 	Samples int     `json:"samples"`
-	// NeighbourPercent is the neighbour's GPU time, NeighbourMetered its charged time.
+	// NeighbourPercent is the neighbour's GPU time, and NeighbourMetered is the neighbour's charged
+	// time.
 	NeighbourPercent *float64 `json:"neighbour_gpu_time_percent"`
 	NeighbourMetered *float64 `json:"neighbour_metered_percent"`
 }
@@ -114,8 +115,8 @@ func (r Record) crowded() bool {
 	return r.CapacityPercent != nil && limits > *r.CapacityPercent
 }
 
-// why returns the reason that the point's containers may get less than their limits. why
-// returns "" if they must get their limits.
+// why returns the reason that the point's containers may get less than their limits. why returns ""
+// if the containers must get their limits.
 func (r Record) why() string {
 	if r.crowded() {
 		return "changing between containers takes what is missing"
@@ -126,7 +127,7 @@ func (r Record) why() string {
 	return ""
 }
 
-// known returns a pointer to the rounded number, nil if v is NaN or infinite.
+// known returns a pointer to the rounded number, or nil if v is NaN or infinite.
 func known(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil

@@ -71,8 +71,8 @@ func (r *runner) throughput(ctx context.Context, s step) (Record, error) {
 	return record, nil
 }
 
-// A point is measured again if the machine's processors stalled for more than
-// stalledTooLong percent of its time, up to mostAttempts times.
+// The runner repeats a point, up to mostAttempts attempts, if the machine's processors stalled for
+// more than stalledTooLong percent of the point's time.
 const (
 	stalledTooLong = 1
 	mostAttempts   = 3
@@ -97,9 +97,9 @@ func (r *runner) undisturbed(ctx context.Context, loads []load, s span) (best []
 	return best, attempts, nil
 }
 
-// target returns the GPU time that a load should get: its limit, or less if its work
-// alone leaves the GPU idle. Under the policy "share", a single load should get all
-// that it can use.
+// target returns the GPU time that a load should get: the load's limit, or less if the load alone
+// leaves the GPU idle. Under the policy "share", a single load should get all time that the load
+// can use.
 func target(s step, i int, reference outcome) float64 {
 	usable := reference.share
 	if math.IsNaN(usable) {
@@ -183,9 +183,9 @@ func (r *runner) capacity(ctx context.Context, loads []load) (float64, error) {
 // saturated is the GPU time of work that never leaves the GPU idle.
 const saturated = 99
 
-// withoutLimit returns the result of a load alone, without limits and without the
-// interposer. withoutLimit caches results except for work that waits for processors,
-// whose result depends on their current load.
+// withoutLimit returns the result of a load alone, without limits and without the interposer.
+// withoutLimit caches results except for work that waits for processors, because the result depends
+// on the processors' current load.
 func (r *runner) withoutLimit(ctx context.Context, l load) (outcome, error) {
 	key := fmt.Sprint(l.pattern.name, l.kernelUS, l.cores)
 	if o, ok := r.unlimited[key]; ok {
@@ -202,8 +202,8 @@ func (r *runner) withoutLimit(ctx context.Context, l load) (outcome, error) {
 	return outcomes[0], nil
 }
 
-// latency measures the periodic load alone, then beside the neighbour without limits
-// and with limits.
+// latency measures the periodic load three times: alone, beside the neighbour without limits, and
+// beside the neighbour with limits.
 func (r *runner) latency(ctx context.Context, s step) (Record, error) {
 	periodic, neighbour := s.loads[0], s.loads[1]
 	limits := [2]int{periodic.limit, neighbour.limit}
@@ -230,7 +230,7 @@ func (r *runner) latency(ctx context.Context, s step) (Record, error) {
 	return Record{ID: s.id, Workload: s.workload, Tenants: []Tenant{beside}, Latencies: results, MeasuredS: span.measure.Seconds()}, nil
 }
 
-// expected returns the duration of a step, for the progress.
+// expected returns the expected duration of a step, for the progress display.
 func (r *runner) expected(s step) time.Duration {
 	const start = 300 * time.Millisecond
 	if s.workload == latency {

@@ -74,8 +74,7 @@ func TestRunner(t *testing.T) {
 	}
 }
 
-// TestRunnerMeasuresAgain checks that a disturbed point is measured again, and the best run
-// is used.
+// TestRunnerMeasuresAgain checks that the runner repeats a disturbed point, and uses the best run.
 func TestRunnerMeasuresAgain(t *testing.T) {
 	for _, test := range []struct {
 		stalled    []float64
@@ -94,7 +93,7 @@ func TestRunnerMeasuresAgain(t *testing.T) {
 	}
 }
 
-// restless is a machine whose processors stall as configured by a test.
+// restless is a machine whose processors stall as a test configures.
 type restless struct {
 	scripted
 	stalled []float64

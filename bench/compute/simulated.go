@@ -229,7 +229,7 @@ func (w *watch) next() error {
 			return err
 		}
 		sum := s.of(t)
-		// The page exists before the first work starts.
+		// The usage page exists before the first work starts.
 		if sum.busy > 0 {
 			if sum.metered, err = t.metered(); err != nil {
 				return err

@@ -12,14 +12,14 @@ import (
 )
 
 // The processors of a virtual machine, and every program with them, sometimes stall for
-// milliseconds. No limiter can compensate a container for that loss.
+// milliseconds. No limiter can compensate a container for such a loss.
 const (
 	stallPeriod   = time.Millisecond // between two readings of the clock on a processor
 	stallLeast    = time.Millisecond // a greater delay is a stall
 	stallPriority = 50               // above all measured programs
 )
 
-// stall is a period in which a processor stalled, by the oracle's clock.
+// stall is a period in which a processor stalled. The times are of the oracle's clock.
 type stall struct{ from, to time.Duration }
 
 type stalls []stall
@@ -33,8 +33,8 @@ func (s stalls) within(from, to time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// stallWatch reads the clock on each processor, with priority over all other
-// programs there.
+// stallWatch reads the clock on each processor, with priority over all other programs on the
+// processor.
 type stallWatch struct {
 	cancel context.CancelFunc
 	ended  sync.WaitGroup

@@ -71,9 +71,9 @@ func (s series) share() float64 {
 	return 100 * float64(last.busy-first.busy) / float64(last.at-first.at)
 }
 
-// charged returns the percentage of the time that was charged. Work is charged at launch and
-// runs later. Therefore the share is computed between the averages of the first and of the last
-// whole cycles, each about a quarter of the time.
+// charged returns the percentage of the time that was charged. The interposer charges work at
+// launch, before the work runs. Therefore charged compares the averages of the first and of the
+// last whole cycles, each about a quarter of the time.
 func (s series) charged(cycle time.Duration) float64 {
 	if len(s) < 2 {
 		return math.NaN()
@@ -112,15 +112,15 @@ func (s series) rate() float64 {
 	return (last.launches - first.launches) / (last.at - first.at).Seconds()
 }
 
-// window is a period and the share in it.
+// window is a period and the share of GPU time in the period.
 type window struct {
 	from, to  time.Duration
 	share     float64
 	disturbed bool // processors stalled in the window or shortly before
 }
 
-// windows returns all windows that begin at a sample and end at the first sample at least
-// length later. longest is the length of the longest window: late samples lengthen windows.
+// windows returns all windows that begin at a sample and end at the first sample at least length
+// later. longest is the length of the longest window, because late samples lengthen windows.
 func (s series) windows(length time.Duration) (all []window, longest time.Duration) {
 	end := 0
 	for begin := range s {
@@ -136,8 +136,8 @@ func (s series) windows(length time.Duration) (all []window, longest time.Durati
 	return all, longest
 }
 
-// mostStalled is the tolerated stalled time in a window and in an equal time before it. After
-// more, a program catches up.
+// mostStalled is the tolerated stalled time in a window and in an equally long period before the
+// window. After longer stalls, a program catches up.
 const mostStalled = 3 * time.Millisecond
 
 // disturb marks the windows that stalls disturbed.
@@ -187,9 +187,9 @@ func jain(values []float64) float64 {
 	return sum * sum / (float64(len(values)) * squares)
 }
 
-// lost returns the percentage of the allowed time that no container used. A share above its
-// limit does not compensate another share below its limit. The capacity bounds the allowed
-// time; NaN is unknown.
+// lost returns the percentage of the allowed time that no container used. A share above its limit
+// does not compensate another share below its limit. The capacity, NaN if unknown, bounds the
+// allowed time.
 func lost(shares, limits []float64, capacity float64) float64 {
 	var got, allowed float64
 	for i := range shares {

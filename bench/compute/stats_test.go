@@ -155,7 +155,7 @@ func TestPercentile(t *testing.T) {
 }
 
 // TestDisturb checks that a window does not count against a limiter if processors stalled in the
-// window, or shortly before it so that the program catches up in it.
+// window or shortly before the window.
 func TestDisturb(t *testing.T) {
 	stood := stalls{{105 * ms, 107 * ms}, {108 * ms, 110 * ms}, {400 * ms, 403 * ms}}
 	tests := []struct {
@@ -231,7 +231,7 @@ func TestJudge(t *testing.T) {
 	if math.Abs(got.share-20) > 1e-9 || math.Abs(got.rate-20) > 1e-9 {
 		t.Errorf("share %v, rate %v; want 20 and 20", got.share, got.rate)
 	}
-	// 50 ms, and 20 % of the other 950.
+	// The container uses 50 ms, and 20 % of the other 950 ms.
 	if math.Abs(got.firstSecond-24) > 1e-9 {
 		t.Errorf("first second %v, want 24", got.firstSecond)
 	}

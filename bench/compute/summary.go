@@ -12,11 +12,11 @@ import (
 // Result is the result of a criterion.
 type Result struct {
 	Criterion string `json:"criterion"`
-	// Judged is the number of judged points. NotJudged counts points with a launch
-	// longer than the criterion allows, because a launch cannot be interrupted.
-	// For short times the summary also counts points whose own work does not reach
-	// the limit, because the program itself is unsteady. Latencies that stalls
-	// disturb are not judged either.
+	// Judged is the number of judged points, and NotJudged is the number of excluded points.
+	// Criteria for short times exclude points with longer launches, because a launch cannot be
+	// interrupted. These criteria also exclude points whose work does not reach the limit, because
+	// the program itself is unsteady. Other criteria exclude points for which [Record.why] returns
+	// a reason, and latencies that stalls disturbed.
 	Judged    int      `json:"judged"`
 	NotJudged int      `json:"not_judged"`
 	Bound     float64  `json:"bound"`
@@ -26,8 +26,8 @@ type Result struct {
 	Pass      *bool    `json:"pass"` // null if no point was measured
 }
 
-// latencyNoise is the latency that the machine's timers add, in ms. A sleeping
-// program wakes up 50 µs late, and then has to be scheduled.
+// latencyNoise is the latency that the machine's timers add, in ms. A sleeping program wakes up 50
+// µs late, and then waits for a processor.
 const latencyNoise = 0.1
 
 // value is a value of a point that a criterion judges.
@@ -42,8 +42,7 @@ type criterion struct {
 	bound float64
 	least bool // the bound is the least allowed value, not the greatest
 	mean  bool // the bound applies to the mean, not to each point
-	// of returns the values of one point, and the number of values that cannot be
-	// judged.
+	// of returns the values of one point, and the number of values that the criterion cannot judge.
 	of func(Record) (values []float64, excluded int)
 }
 
@@ -61,7 +60,7 @@ var criteria = []criterion{
 	{text: "policy share, side by side: guarantee - share, points", bound: 3, of: shareError},
 }
 
-// limited reports whether every container is held to its limit.
+// limited reports whether the criteria for limits apply to the point.
 func (r Record) limited() bool { return r.Workload != share && r.Workload != latency }
 
 // above returns the excess of containers' GPU times over their targets.
@@ -121,7 +120,7 @@ func each(r Record, of func(Tenant) float64) []float64 {
 	return values
 }
 
-// A window cannot keep within 5 points of 100 ms if one launch takes longer.
+// A window of 100 ms cannot keep within 5 points if one launch takes longer than windowLaunchUS.
 const (
 	windowKernelUS = 2000
 	windowLaunchUS = 5000
@@ -139,7 +138,7 @@ func windowErrors(r Record) ([]float64, int) {
 	return []float64{*r.P99WindowErrorPoints}, 0
 }
 
-// A second cannot keep within 10 points if one launch takes longer.
+// A second cannot keep within 10 points if one launch takes longer than secondLaunchUS.
 const secondLaunchUS = 100000
 
 func firstSecond(r Record) ([]float64, int) {

@@ -65,7 +65,8 @@ func TestSummarize(t *testing.T) {
 	tests := []struct {
 		name    string
 		records []Record
-		// The verdicts on the criteria, in their order: p, F or - for not measured.
+		// want contains the verdicts in the order of the criteria: p for passed, F for failed, or -
+		// for not measured.
 		want string
 	}{
 		{"nothing", nil, "----------"},
@@ -136,7 +137,7 @@ func TestSummaryNamesTheWorst(t *testing.T) {
 	}
 }
 
-// TestJournal writes points, is interrupted, and resumes.
+// TestJournal writes points, interrupts the run, and resumes it.
 func TestJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "points.jsonl")
 	points := []Record{

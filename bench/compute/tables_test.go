@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestTables writes a table for each card, with the reasons for shares below the limits.
+// TestTables checks the table for each card, with the reasons for shares below the limits.
 func TestTables(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tables.md")
 	records := []Record{

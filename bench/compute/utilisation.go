@@ -15,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/chart"
 )
 
-// The chart of utilisation: containers that saturate the GPU run one after
-// another. Each container has a different limit, and the last has no limit.
+// For the chart of utilisation, containers that saturate the GPU run one after another. Each
+// container has a different limit, and the last container has no limit.
 const utilisationTime = 4 * time.Second
 
 var (
@@ -30,7 +30,7 @@ type Utilisation struct {
 	Workload     string  `json:"workload"`
 	KernelUS     float64 `json:"kernel_us"`
 	LimitPercent int     `json:"limit_percent"` // 0 is none
-	// Windows are consecutive windows from the first work on.
+	// Windows are consecutive windows that start at the first work.
 	Windows []Window `json:"windows"`
 }
 
@@ -40,7 +40,8 @@ type Window struct {
 	GPUTimePercent float64 `json:"gpu_time_percent"`
 }
 
-// drawUtilisation measures and draws. A real GPU does not report GPU times.
+// drawUtilisation measures the utilisation and draws the chart. drawUtilisation returns an error on
+// a real GPU, which does not report GPU times.
 func drawUtilisation(ctx context.Context, m machine, journal *journal, dir string, progress io.Writer) error {
 	s, ok := m.(*simulated)
 	if !ok {

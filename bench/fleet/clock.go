@@ -8,20 +8,21 @@ import (
 	"time"
 )
 
-// clock runs events in the order of their times, and of their making at equal times.
+// clock runs events in the order of their times. Events with equal times run in the order of their
+// creation.
 type clock struct {
 	now    time.Duration
 	events events
 	made   int
 }
 
-// after lets something happen after a time.
+// after adds an event that runs do after the time d.
 func (c *clock) after(d time.Duration, do func()) {
 	c.made++
 	heap.Push(&c.events, event{c.now + d, c.made, do})
 }
 
-// runUntil runs the events until a time, and leaves the later ones.
+// runUntil runs the events until a time, and keeps the later events.
 func (c *clock) runUntil(end time.Duration) {
 	for len(c.events) > 0 && c.events[0].at <= end {
 		next := heap.Pop(&c.events).(event)
@@ -31,14 +32,14 @@ func (c *clock) runUntil(end time.Duration) {
 	c.now = end
 }
 
-// event is something that happens at a time.
+// event is a function that the clock calls at a time.
 type event struct {
 	at     time.Duration
 	number int
 	do     func()
 }
 
-// events are a heap of events, the next first.
+// events is a heap with the next event first.
 type events []event
 
 func (e events) Len() int { return len(e) }

@@ -13,8 +13,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/chart"
 )
 
-// paperTable returns the paper's experiment as a table: a row for each list, and a column for each
-// policy with the measured and, in brackets, the published results.
+// paperTable returns the paper's experiment as a table with a row for each list and a column for
+// each policy. A column contains the measured results and, in brackets, the published results.
 func paperTable(all []filled) string {
 	var b strings.Builder
 	b.WriteString("| list |")
@@ -97,7 +97,7 @@ func paperFigure(all []filled) chart.Figure {
 	return figure
 }
 
-// document writes the tables and, of a trace, the figure.
+// document writes the tables. With a trace, document also writes the figure.
 func document(o options, paper []filled, modes []result) error {
 	if o.tables != "" {
 		text := modesTable(modes)

@@ -3,10 +3,10 @@
 // Command fleet simulates clusters of GPU nodes, in seconds. The simulation measures how often a
 // node refuses a pod that the scheduler has bound to it, in each mode and policy of scheduling.
 // With a public trace, the simulation also measures how full each policy fills a cluster, and
-// compares the results with a paper's.
+// compares the results with the results of a paper.
 //
-// The ledger, the planner and the dialects are those of the agent. The scheduler is the filters and
-// scores of kube-scheduler for extended resources and labels.
+// The simulation uses the ledger, the planner and the dialects of the agent. The simulated
+// scheduler has the filters and scores of kube-scheduler for extended resources and labels.
 //
 // The command exits with 1 if a promise is broken.
 package main
@@ -115,7 +115,8 @@ func modesOf(o options, lines *report.Lines) (results []result, err error) {
 	return results, errors.Join(broken...)
 }
 
-// inParallel does n things, as many at a time as there are processors.
+// inParallel calls do for each i below n, with as many concurrent calls as the machine has
+// processors.
 func inParallel(n int, do func(i int)) {
 	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var group sync.WaitGroup
@@ -129,7 +130,7 @@ func inParallel(n int, do func(i int)) {
 	group.Wait()
 }
 
-// most is the highest number of refusals per 1,000 bindings that a mode promises.
+// most is the promised highest number of refusals per 1,000 bindings, by mode.
 var most = map[string]float64{"fit": 5, "scheduler": 0}
 
 func (r result) broken() error {
@@ -141,7 +142,7 @@ func (r result) broken() error {
 
 func part(n, all int) float64 { return float64(n) / float64(max(all, 1)) }
 
-// wait returns a quantile of the waits; 0 if no pod started.
+// wait returns a quantile of the waits, or 0 if no pod started.
 func (o outcome) wait(q float64) time.Duration {
 	if len(o.waits) == 0 {
 		return 0
@@ -149,7 +150,7 @@ func (o outcome) wait(q float64) time.Duration {
 	return o.waits[int(q*float64(len(o.waits)-1))]
 }
 
-// scenarios are those of all modes and policies for pods of some sizes.
+// scenarios returns the scenarios of all modes and policies for pods of some sizes.
 func scenarios(o options, sizes []size) (all []scenario) {
 	for _, m := range modes {
 		policies := []string{"binpack", "spread"}
@@ -166,7 +167,8 @@ func scenarios(o options, sizes []size) (all []scenario) {
 	return all
 }
 
-// filled is a line of the paper's experiment: means over the seeds, in percent of the GPUs.
+// filled is a line of the paper's experiment. The numbers are means over the seeds, in percent of
+// the GPUs.
 type filled struct {
 	List      string    `json:"list"`
 	Policy    string    `json:"policy"`
@@ -208,8 +210,9 @@ func paper(o options, lines *report.Lines) (all []filled, err error) {
 	return all, errors.Join(broken...)
 }
 
-// compare checks the promises on one list: the simulator repeats the paper's results for the simple
-// policies within a point, and the policy fragmentation fills the cluster at least as full as FGD.
+// compare checks two promises on one list. The simulator reproduces the paper's results for the
+// simple policies within a point. The policy fragmentation fills the cluster at least as full as
+// FGD.
 func compare(results map[string]filled) (broken []error) {
 	const points, perNode = 1, 50
 	for _, name := range []string{"random", "bestfit"} {

@@ -14,8 +14,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// node is a simulated node: the agent's ledger of its GPUs, and the Node object as the scheduler
-// knows it.
+// node is a simulated node. node consists of the agent's ledger of the GPUs, and the Node object as
+// the scheduler knows the Node.
 type node struct {
 	number int
 	gpus   []gpu.GPU
@@ -28,22 +28,22 @@ type node struct {
 	// costs are the costs of fragmentation, by shape.
 	costs map[*shape]cost
 
-	// bound are the pods that are bound to the node and have not ended, as the API server knows them,
-	// in the order of their bindings.
+	// bound are the pods that are bound to the node and have not ended, according to the API
+	// server, in the order of their bindings.
 	bound []*pod
 	// resources are the names of the counted resources. requested is the amount of each resource
-	// that the bound pods ask for, and capacity the amount that the Node offers.
+	// that the bound pods request, and capacity is the amount that the Node offers.
 	resources           []string
 	requested, capacity []int64
-	// labels are the rooms of each of counts GPUs, and turns the number of pods that may be bound.
-	// Without labels there is no such condition.
+	// labels are the rooms for each number of GPUs in counts. turns is the number of pods that the
+	// scheduler may bind to the node. If labels is nil, turns has no effect.
 	labels [][]room
 	turns  int
-	// patch is when the next patch of the Node arrives; 0: none is on its way.
+	// patch is the time at which the next patch of the Node arrives, or 0 if no patch is pending.
 	patch time.Duration
 }
 
-// verdict is whether the planner found GPUs for a shape after a number of changes.
+// verdict records whether the planner found GPUs for a shape after a number of changes.
 type verdict struct {
 	changes int
 	fits    bool
@@ -79,7 +79,7 @@ func (n *node) end(p *pod) {
 	n.changes++
 }
 
-// place asks the agent for the GPUs of a bound pod, and returns them by index.
+// place asks the agent for the GPUs of a bound pod, and returns the indices of the GPUs.
 func (n *node) place(p *pod) (gpus []int, err error) {
 	given, err := n.ledger.Place(p.asked, container)
 	n.changes++
@@ -99,7 +99,8 @@ func (n *node) hasRoom(p *pod) bool {
 	return v.fits
 }
 
-// left returns the free part of each GPU beside the pods that are bound and have no container yet.
+// left returns the part of each GPU that remains free after the bound pods without a container have
+// their GPUs.
 func (n *node) left() map[string]request.Left {
 	var coming []request.Pod
 	for _, p := range n.bound {
@@ -124,7 +125,7 @@ func (n *node) offer(left map[string]request.Left) {
 // counts are the numbers of GPUs for which a Node has labels.
 var counts = []int{1, 2, 4, 8}
 
-// offerFit offers, beside the sums, a turn for one pod more, and labels the rooms of 1, 2, 4 and 8
+// offerFit offers the sums, a turn for one more pod, and labels with the rooms of 1, 2, 4 and 8
 // GPUs.
 func (n *node) offerFit() {
 	left := n.left()
@@ -149,8 +150,8 @@ func roomOf(l request.Left) room {
 
 func (r room) fits(s size) bool { return r.mib >= s.mib && r.percent >= s.percent }
 
-// frontier returns the largest rooms that each of some number of GPUs has. None has as much of both
-// memory and time as another.
+// frontier returns the largest rooms that at least `gpus` GPUs have each. No returned room has as
+// much of both memory and time as another returned room.
 func frontier(rooms []room, gpus int) (largest []room) {
 	rooms = slices.SortedFunc(slices.Values(rooms), func(a, b room) int {
 		return cmp.Or(cmp.Compare(b.mib, a.mib), cmp.Compare(b.percent, a.percent))
@@ -168,8 +169,8 @@ func frontier(rooms []room, gpus int) (largest []room) {
 	return largest
 }
 
-// admits reports whether the stock scheduler finds room for a pod: by the sums of the resources, and
-// by turns and labels, if there are any.
+// admits reports whether the stock scheduler finds room for a pod by the sums of the resources, and
+// by turns and labels if the Node has labels.
 func (n *node) admits(p *pod) bool {
 	for i, units := range p.units {
 		if n.requested[i]+units > n.capacity[i] {
@@ -183,8 +184,8 @@ func (n *node) admits(p *pod) bool {
 	return len(n.bound) < n.turns && i >= 0 && slices.ContainsFunc(n.labels[i], func(r room) bool { return r.fits(p.size) })
 }
 
-// filled returns how full the scheduler counts the node with a pod, as the scores of
-// NodeResourcesFit do: the mean over the resources that the pod asks for, from 0 to 1.
+// filled returns the used fraction of the node's capacity with a pod, as NodeResourcesFit scores
+// nodes. The fraction, from 0 to 1, is the mean over the resources that the pod requests.
 func (n *node) filled(p *pod) float64 {
 	sum, asked := 0.0, 0.0
 	for i, units := range p.units {

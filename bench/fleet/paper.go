@@ -10,10 +10,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/fragmentation"
 )
 
-// The experiment of Weng et al., USENIX ATC 2023: tasks are drawn from a list, with repetition, until
-// they ask for 130 % of the cluster's GPUs. The tasks arrive one by one, and no task leaves. A task
-// that fits nowhere is dropped. The result is the allocated part of all GPUs when the tasks have
-// asked for 100 %, and for 130 %.
+// demands are the demands at which the experiment of Weng et al., USENIX ATC 2023, measures. The
+// experiment draws tasks from a list, with repetition, until the tasks request 130 % of the
+// cluster's GPUs. The tasks arrive one by one, and no task leaves. The experiment drops tasks that
+// fit nowhere. The result is the allocated part of all GPUs when the tasks have requested 100 % and
+// 130 %.
 var demands = [2]float64{1, 1.3}
 
 // published contains the paper's results in percent, as means over its seeds.
@@ -27,7 +28,7 @@ var published = map[string]map[string][2]float64{
 // filling is the result of one filling of a cluster.
 type filling struct {
 	allocated [2]float64 // of all GPUs, in percent, at each of the demands
-	// perNode is the time that the policy took for a placement, by node.
+	// perNode is the time that the policy took for a placement, divided by the number of nodes.
 	perNode time.Duration
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/fragmentation"
 )
 
-// smallTrace returns a small cluster of two models, and tasks in the manner of the trace: parts,
-// whole GPUs, several, and some without any.
+// smallTrace returns a small cluster of two models, and tasks like the tasks of the trace: with
+// parts of a GPU, one GPU, several GPUs, and no GPU.
 func smallTrace() ([]fragmentation.Node, []fragmentation.Shape) {
 	r := rand.New(rand.NewPCG(7, 8))
 	var nodes []fragmentation.Node
@@ -41,7 +41,7 @@ func smallTrace() ([]fragmentation.Node, []fragmentation.Shape) {
 	return nodes, tasks
 }
 
-// TestFillSmall fills a small cluster: the better the policy, the fuller the cluster.
+// TestFillSmall checks that better policies fill a small cluster fuller.
 func TestFillSmall(t *testing.T) {
 	nodes, tasks := smallTrace()
 	at130 := map[string]float64{}
@@ -66,7 +66,7 @@ func TestFillSmall(t *testing.T) {
 	}
 }
 
-// TestTypicalTasks compares the typical tasks with those of the paper's description.
+// TestTypicalTasks compares the typical tasks with the paper's description.
 func TestTypicalTasks(t *testing.T) {
 	task := func(cpu, memory, part int64) fragmentation.Shape {
 		return fragmentation.Shape{CPU: cpu, Memory: memory, GPUs: 1, Part: fragmentation.Part{Memory: part}}

@@ -13,11 +13,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/fragmentation"
 )
 
-// policy places a task on nodes, or finds that it fits on none.
+// policy places a task on a node. fits is false if the task fits on no node.
 type policy func(task *fragmentation.Shape) (at fragmentation.Placement, fits bool)
 
-// maker makes a policy for one filling of a cluster. The policy sees the free parts in cluster and in
-// nodes, which change with each placement, and the list from which the tasks come.
+// maker makes a policy for one filling of a cluster. The policy uses the free parts in cluster and
+// in nodes, which change with each placement, and the list of tasks.
 type maker func(cluster *fragmentation.Cluster, nodes []fragmentation.Node, tasks []fragmentation.Shape, random *rand.Rand) policy
 
 // policies are the policies in the order of the table.
@@ -72,7 +72,7 @@ func (b *byRandom) place(task *fragmentation.Shape) (at fragmentation.Placement,
 		if !ok {
 			continue
 		}
-		// Each of the nodes seen so far is the chosen one with the same probability.
+		// Each of the nodes seen so far is chosen with the same probability.
 		if seen++; b.random.IntN(seen) == 0 {
 			b.random.Shuffle(len(gpus), func(g, h int) { gpus[g], gpus[h] = gpus[h], gpus[g] })
 			at = fragmentation.Placement{Node: i, GPUs: gpus[:task.GPUs]}
@@ -81,8 +81,8 @@ func (b *byRandom) place(task *fragmentation.Shape) (at fragmentation.Placement,
 	return at, seen > 0
 }
 
-// bestFit places tasks where least is left, of processors and GPUs in parts of the largest node's,
-// and on the GPUs with the least free.
+// bestFit places tasks on the node with the least free capacity, and on the GPUs with the least
+// free part. The capacity counts processors and GPUs, relative to the largest node.
 func bestFit(nodes []fragmentation.Node) policy {
 	const largestCPU, largestGPU = 128000, 8 * whole
 	return func(task *fragmentation.Shape) (at fragmentation.Placement, fits bool) {
@@ -115,16 +115,16 @@ func fullest(n *fragmentation.Node, gpus []int) []int {
 	return gpus
 }
 
-// gradientDescent is the policy FGD of Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing
-// Workloads with Fragmentation Gradient Descent", USENIX ATC 2023. The policy places a task where
-// the fragmentation grows least, as the typical tasks see the fragmentation.
+// gradientDescent is the policy FGD of Weng et al., "Beware of Fragmentation: Scheduling
+// GPU-Sharing Workloads with Fragmentation Gradient Descent", USENIX ATC 2023. The policy places a
+// task on the GPUs where the fragmentation for the typical tasks grows least.
 type gradientDescent struct {
 	nodes   []fragmentation.Node
 	typical []fragmentation.Usual
 }
 
-// typical returns the most frequent shapes of tasks that make up 95 % of them, with their parts. As
-// in the paper's implementation, the host's memory is no part of a shape.
+// typical returns the most frequent shapes of tasks, with their parts, which together make up 95 %
+// of the tasks. As in the paper's implementation, the host's memory is no part of a shape.
 func typical(tasks []fragmentation.Shape) []fragmentation.Usual {
 	withoutMemory := slices.Clone(tasks)
 	for i := range withoutMemory {
@@ -197,7 +197,7 @@ func (d *gradientDescent) place(task *fragmentation.Shape) (at fragmentation.Pla
 	return at, fits
 }
 
-// after returns a node's fragmentation with a task on GPUs.
+// after returns the fragmentation of a node after a task is placed on GPUs.
 func (d *gradientDescent) after(n *fragmentation.Node, task *fragmentation.Shape, gpus []int) float64 {
 	then := *n
 	then.GPUs = slices.Clone(n.GPUs)

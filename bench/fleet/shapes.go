@@ -23,9 +23,9 @@ type size struct {
 	weight  int
 }
 
-// builtIn are the built-in sizes, by what pods ask for. The memory is that of pods that share an 80
-// GiB card. Pods with limits on time ask for memory and time in different proportions, so that
-// neither decides alone.
+// builtIn are the built-in sizes, by the resources that pods request. The amounts of memory are for
+// pods that share an 80 GiB card. Pods with limits on time request memory and time in different
+// proportions, so that neither resource alone decides.
 var builtIn = []struct {
 	resources string
 	sizes     []size
@@ -45,13 +45,13 @@ var builtIn = []struct {
 type shape struct {
 	size
 	asked request.Pod
-	// units are the units of each counted resource, as the scheduler counts them.
+	// units is the amount of each counted resource, as the scheduler counts amounts.
 	units []int64
-	// usual is the shape as package fragmentation sees it.
+	// usual is the shape in the form of package fragmentation.
 	usual fragmentation.Shape
 }
 
-// dialects write a size as the limits of a container.
+// dialects contains functions that convert a size to the limits of a container.
 var dialects = []func(size, config.Dialects) corev1.ResourceList{
 	func(s size, d config.Dialects) corev1.ResourceList {
 		return limits(s, d.Native.Number, d.Native.Memory, d.Native.Cores)
@@ -72,7 +72,7 @@ func limits(s size, number, memory, cores string) corev1.ResourceList {
 	return list
 }
 
-// shapesOf reads each size in each dialect as the agent and the scheduler read a pod.
+// shapesOf parses each size in each dialect as the agent and the scheduler parse a pod.
 func shapesOf(sizes []size, cfg config.Config, resources []string) ([]shape, error) {
 	var all []shape
 	for _, write := range dialects {

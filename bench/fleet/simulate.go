@@ -15,9 +15,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// The times of the simulated control plane. The scheduler needs cycle for a pod. The runtime creates
-// a bound pod's container, and the agent places it, startAfter later. A refused pod is evicted
-// evictAfter later, because kubelet tries again twice.
+// These are the times of the simulated control plane. The scheduler needs cycle for a pod. The
+// runtime creates a bound pod's container, and the agent places the container, startAfter after the
+// binding. The agent evicts a refused pod after evictAfter, because the kubelet retries twice.
 const (
 	cycle      = 5 * time.Millisecond
 	startAfter = time.Second
@@ -27,15 +27,17 @@ const (
 // mode is a way in which the scheduler knows a node's free capacity.
 type mode struct {
 	name string
-	// offer updates the capacity that the Node offers; nil: the scheduler knows the nodes' ledgers.
+	// offer updates the capacity that the Node offers. If offer is nil, the scheduler knows the
+	// nodes' ledgers.
 	offer func(*node)
-	// taken and freed are how long after a binding, and after an end, the Node is updated.
+	// taken is the delay between a binding and the update of the Node. freed is the delay between a
+	// pod's end and the update.
 	taken, freed time.Duration
 }
 
-// modes are the modes. sums is the capacity that the patcher offers. fit is a design that is not
-// built: what the scheduler would know from labels about single GPUs, if it alone checked them
-// (decision 39). scheduler is a scheduler that knows each node's ledger.
+// modes are the modes. In sums, the scheduler knows the capacity that the patcher offers. In fit, a
+// design that is not built (decision 39), the scheduler knows single GPUs from labels of the Nodes.
+// In scheduler, the scheduler knows each node's ledger.
 var modes = []mode{
 	{"sums", (*node).offerSums, 200 * time.Millisecond, 5 * time.Second},
 	{"fit", (*node).offerFit, 200 * time.Millisecond, 200 * time.Millisecond},
@@ -89,14 +91,14 @@ type fleet struct {
 	shapes  []shape
 	weights int // the sum of the shapes'
 	nodes   []*node
-	// usual is the cluster as its usual pods see it.
+	// usual is the cluster in the form of package fragmentation.
 	usual *fragmentation.Cluster
 	pods  int
-	// next is when the scheduler can begin its next cycle.
+	// next is the time at which the scheduler can begin the next cycle.
 	next    time.Duration
 	waiting []*pod
 	held    int64 // MiB that running pods hold
-	// begun: the cluster is full, and the measurement has begun.
+	// begun reports whether the cluster is full and the measurement has begun.
 	begun    bool
 	samples  int
 	measured outcome
@@ -120,7 +122,8 @@ func simulate(s scenario) (outcome, error) {
 	return o, nil
 }
 
-// slots is the number of pods that may share a GPU: no bound here, as memory is.
+// slots is the number of pods that may share a GPU. slots is large, so that memory bounds the
+// number of pods.
 const slots = 100
 
 func newFleet(s scenario) (*fleet, error) {
@@ -151,9 +154,9 @@ func newFleet(s scenario) (*fleet, error) {
 	return f, nil
 }
 
-// arrive lets a pod arrive, and the next one later.
+// arrive adds a pod, and schedules the arrival of the next pod.
 func (f *fleet) arrive() {
-	// The load is that of what is asked for most, memory or time.
+	// A pod's load is the larger part of the requested memory and the requested time.
 	mean := 0.0
 	for i := range f.shapes {
 		s := &f.shapes[i]
@@ -170,7 +173,7 @@ func (f *fleet) arrive() {
 	f.queue(p)
 }
 
-// draw returns a random shape, by the weights.
+// draw returns a random shape. The weights determine the probabilities.
 func (f *fleet) draw() *shape {
 	at := f.random.IntN(f.weights)
 	for i := range f.shapes {
@@ -181,13 +184,14 @@ func (f *fleet) draw() *shape {
 	panic("the weights do not add up")
 }
 
-// queue queues a pod for the scheduler, behind the pods before.
+// queue appends a pod to the scheduler's queue.
 func (f *fleet) queue(p *pod) {
 	f.next = max(f.next, f.now) + cycle
 	f.after(f.next-f.now, func() { f.schedule(p) })
 }
 
-// schedule binds a pod to the node with the best score, a random one of equals, or lets it wait.
+// schedule binds a pod to the node with the best score, or to a random node of several nodes with
+// the best score. A pod that fits no node waits.
 func (f *fleet) schedule(p *pod) {
 	var best *node
 	var most float64
@@ -220,7 +224,7 @@ func (f *fleet) admits(n *node, p *pod) bool {
 	return n.admits(p)
 }
 
-// score returns how good a node is for a pod: the scheduler prefers the highest score.
+// score returns the score of a node for a pod. The scheduler prefers the highest score.
 func (f *fleet) score(n *node, p *pod) float64 {
 	switch f.policy {
 	case config.PlaceSpread:
@@ -241,15 +245,15 @@ func (f *fleet) bind(n *node, p *pod) {
 	f.after(startAfter, func() { f.start(n, p) })
 }
 
-// reserve assigns the GPUs of a pod in the scheduler. The node obeys.
+// reserve assigns GPUs to a pod in the scheduler. The node obeys the assignment.
 func (f *fleet) reserve(n *node, p *pod) {
 	if f.usual != nil {
 		p.prefer(n, f.cost(n, p).gpus)
 	}
 	gpus, err := n.place(p)
 	if err != nil {
-		// The preferred GPUs refuse the pod for a reason other than memory and time, such as an
-		// exclusive pod.
+		// The pod does not fit the preferred GPUs for a reason other than memory and time, such as
+		// an exclusive pod.
 		p.asked.Containers = p.shape.asked.Containers
 		if gpus, err = n.place(p); err != nil {
 			panic(fmt.Sprintf("the planner found room and no GPUs: %v", err))
@@ -288,7 +292,7 @@ func (f *fleet) end(n *node, p *pod) {
 	f.publish(n, f.mode.freed)
 }
 
-// publish updates the Node after a delay, unless an update comes sooner.
+// publish updates the Node after a delay, unless an earlier update is pending.
 func (f *fleet) publish(n *node, delay time.Duration) {
 	at := f.now + delay
 	if f.mode.offer == nil || n.patch != 0 && n.patch <= at {
@@ -319,14 +323,14 @@ func (f *fleet) retry(n *node) {
 	})
 }
 
-// count counts during the measurement.
+// count calls what during the measurement.
 func (f *fleet) count(what func(*outcome)) {
 	if f.begun {
 		what(&f.measured)
 	}
 }
 
-// sample measures the cluster, again and again.
+// sample measures the cluster, and repeats the measurement at an interval.
 func (f *fleet) sample() {
 	const interval = 10 * time.Second
 	f.after(interval, f.sample)

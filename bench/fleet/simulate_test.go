@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestModes simulates a small fleet in each mode. Only the sums of a node bind pods that no single
-// GPU has room for.
+// TestModes simulates a small fleet in each mode. Only the mode sums binds pods that fit no single
+// GPU.
 func TestModes(t *testing.T) {
 	o := options{nodes: 30, load: 0.85, life: 2 * time.Minute, length: 2 * time.Minute}
 	for _, kind := range builtIn {

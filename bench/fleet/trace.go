@@ -17,15 +17,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/fragmentation"
 )
 
-// A trace is a directory with one list of nodes and any lists of tasks, as Alibaba publishes them as
-// cluster-trace-gpu-v2023 (https://github.com/alibaba/clusterdata).
+// A trace is a directory with one list of nodes and any number of lists of tasks, in the format of
+// Alibaba's cluster-trace-gpu-v2023 (https://github.com/alibaba/clusterdata).
 const (
 	nodeList   = "openb_node_list_gpu_node.csv"
 	taskPrefix = "openb_pod_list_"
 	taskSuffix = ".csv"
 )
 
-// whole is a whole GPU: the trace has thousandths.
+// whole is a whole GPU in the trace's unit, thousandths of a GPU.
 const whole = 1000
 
 // list is a list of tasks, by its name.
@@ -71,7 +71,7 @@ func readFile[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	return all, err
 }
 
-// row is a row of a table, by the names of its columns. err is the first error in parsing a number of
+// row is a row of a table, by the names of its columns. err is the first error that number found in
 // the row.
 type row struct {
 	columns map[string]int
@@ -99,13 +99,13 @@ func (r *row) number(column string, most int64) int64 {
 	return value
 }
 
-// These bound the resources of a node. A file with larger values is damaged.
+// These constants bound the resources of a node. A file with larger values is damaged.
 const (
 	mostHost = 1 << 40
 	mostGPUs = 64
 )
 
-// readRows reads a table that has at least some columns.
+// readRows reads a table that has at least the columns in columns.
 func readRows(from io.Reader, columns []string, each func(*row)) error {
 	table := csv.NewReader(from)
 	head, err := table.Read()
@@ -147,7 +147,7 @@ func readNodes(from io.Reader) (nodes []fragmentation.Node, err error) {
 	return nodes, err
 }
 
-// readTasks reads a list of tasks. The column gpu_spec may be missing: then every model is allowed.
+// readTasks reads a list of tasks. Without the column gpu_spec, every model is allowed.
 func readTasks(from io.Reader) (tasks []fragmentation.Shape, err error) {
 	err = readRows(from, []string{"cpu_milli", "memory_mib", "num_gpu", "gpu_milli"}, func(r *row) {
 		task := fragmentation.Shape{

@@ -83,7 +83,8 @@ func TestBadTasks(t *testing.T) {
 	}
 }
 
-// FuzzReadTasks checks that no file makes the reader fail otherwise, or read what no node has.
+// FuzzReadTasks checks that the reader returns an error, or only tasks within the bounds, for every
+// file.
 func FuzzReadTasks(f *testing.F) {
 	f.Add("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\na,12000,16384,1,460,T4|P100\n")
 	f.Add("cpu_milli,memory_mib,num_gpu,gpu_milli\n1,2,8,1000\n")

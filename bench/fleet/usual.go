@@ -9,14 +9,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// cost is what a shape costs on a node after a number of changes, and the GPUs that cost least.
+// cost is the lowest cost of a shape on a node after a number of changes, with the GPUs that have
+// this cost.
 type cost struct {
 	changes int
 	gpus    []int
 	value   float64
 }
 
-// newUsual returns the empty cluster as the pods of all shapes see it.
+// newUsual returns the empty cluster for the pods of all shapes.
 func (f *fleet) newUsual() *fragmentation.Cluster {
 	var usual []fragmentation.Usual
 	for i := range f.shapes {
@@ -29,8 +30,8 @@ func (f *fleet) newUsual() *fragmentation.Cluster {
 	return fragmentation.New(usual, nodes)
 }
 
-// cost returns the cost of a pod on a node. A cost stays valid until the node changes: the rest of
-// the cluster changes all costs alike, and slowly.
+// cost returns the cost of a pod on a node. A cost stays valid until the node changes, because the
+// rest of the cluster changes all costs alike, and slowly.
 func (f *fleet) cost(n *node, p *pod) cost {
 	c, known := n.costs[p.shape]
 	if !known || c.changes != n.changes {
@@ -41,7 +42,7 @@ func (f *fleet) cost(n *node, p *pod) cost {
 	return c
 }
 
-// prefer lets a pod have some GPUs of a node and no others.
+// prefer restricts a pod to some GPUs of a node.
 func (p *pod) prefer(n *node, gpus []int) {
 	var uuids []string
 	for _, g := range gpus {

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowd is the processes of a point.
+// crowd contains the processes of a point.
 type crowd struct {
 	processes []*process
 	fills     []Fill // in the same order
 }
 
-// end kills the processes, which until then hold their memory.
+// end kills the processes, which hold their memory until end kills them.
 func (c *crowd) end() {
 	for _, p := range c.processes {
 		p.end()
@@ -29,10 +29,10 @@ func (c *crowd) end() {
 // errLate reports that the machine was too busy for processes to start in time.
 var errLate = errors.New("processes did not make their contexts in time")
 
-// lineUp makes processes start to fill at the same time. Once all processes
-// have contexts, lineUp stops the processes during their delay and continues
-// them after the delay. The last process stays stopped. Therefore all contexts
-// are made or refused while no process holds other memory.
+// lineUp makes processes start to fill at the same time. Once all processes have contexts, lineUp
+// stops the processes during their delay. After the delay, lineUp continues all processes except
+// the last process. Therefore the driver makes or refuses all contexts while no process holds other
+// memory.
 func (c *crowd) lineUp(m machine, context uint64) error {
 	deadline := time.Now().Add(mixDelay * 3 / 4)
 	for {

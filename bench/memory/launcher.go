@@ -13,9 +13,9 @@ import (
 
 // launcher returns the command lines of programs under a limit.
 type launcher interface {
-	// command returns a command line, and the environment variables that it
-	// needs in addition to the machine's. dir is a directory that the programs
-	// of a point share exclusively. The directory is removed afterwards.
+	// command returns a command line, and the environment variables that the command needs in
+	// addition to the machine's environment. dir is a directory that only the programs of a point
+	// share. The runner removes the directory afterwards.
 	command(limit uint64, dir, program string, args []string) (argv, env []string)
 	// name returns the name of the library that enforces the limit.
 	name() string
@@ -38,8 +38,8 @@ func (o ours) command(limit uint64, dir, program string, args []string) (argv, e
 // preloaded runs programs with another library.
 type preloaded struct {
 	library string
-	// variables are NAME=VALUE. {limit_bytes}, {limit_mib} and {run_dir} are
-	// replaced by the point's values.
+	// variables are NAME=VALUE. command replaces {limit_bytes}, {limit_mib} and {run_dir} by the
+	// point's values.
 	variables []string
 }
 
@@ -75,9 +75,9 @@ func (p preloaded) command(limit uint64, dir, program string, args []string) (ar
 	return append([]string{program}, args...), env
 }
 
-// newLauncher returns the launcher for nri-vgpu, or for another library if one
-// is named. newLauncher copies the libraries of nri-vgpu into an empty
-// directory, so that a concurrent build cannot change them.
+// newLauncher returns the launcher for nri-vgpu, or for another library if library is not empty.
+// newLauncher copies the libraries of nri-vgpu into an empty directory, so that a concurrent build
+// cannot change them.
 func newLauncher(build, temp, library, variables string) (launcher, error) {
 	if library != "" {
 		return newPreloaded(library, variables)

@@ -16,24 +16,22 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 )
 
-// machine runs programs and measures the memory that they hold. All sizes are in
-// bytes, of the first GPU.
+// machine runs programs and measures the memory that the programs hold on the first GPU. All sizes
+// are in bytes.
 type machine interface {
 	// env returns the variables with which programs find the driver.
 	env() []string
-	// judges adds a process to those whose memory is counted. The memory of other
-	// processes, such as the process that measures a context, is not under the
-	// limit.
+	// judges adds a process to the judged processes, whose memory counts. The memory of other
+	// processes, such as the process that measures a context, is not under the limit.
 	judges(pid int)
-	// held returns the memory that these processes physically hold. The result never
-	// exceeds the memory held at some instant of the call.
+	// held returns the memory that the judged processes physically hold. The result never exceeds
+	// the memory held at some instant of the call.
 	held() (uint64, error)
 	// contexts returns the memory and the number of contexts. known is false if the machine cannot
 	// report the memory.
 	contexts() (bytes uint64, count uint32, known bool, err error)
-	// peaks returns the greatest memory that each of these processes has held,
-	// including ended processes. peaks returns nil if the machine does not record
-	// peaks.
+	// peaks returns the greatest memory that each judged process has held, including ended
+	// processes. peaks returns nil if the machine does not record peaks.
 	peaks() ([]uint64, error)
 	// pause returns the time between two calls of held.
 	pause() time.Duration
@@ -53,8 +51,8 @@ type simulated struct {
 // simulatedMemory is the memory of the simulated GPU.
 const simulatedMemory = "memory = 16GiB\n"
 
-// newSimulated creates a GPU with the driver of a profile, "" for the simulator's
-// own. context is the size of contexts in bytes, 0 for the driver's own. build is
+// newSimulated creates a GPU with the driver of a profile, or with the simulator's own driver if
+// profile is "". context is the size of contexts in bytes, or 0 for the driver's own size. build is
 // the directory of the built project.
 func newSimulated(build, dir, profile string, context uint64) (*simulated, error) {
 	s := &simulated{
@@ -100,8 +98,8 @@ func (s *simulated) env() []string {
 
 func (s *simulated) pause() time.Duration { return 200 * time.Microsecond }
 
-// held reads the usage of every process twice and takes the lesser value. Memory that moves from
-// one process to another during the measurement is not counted for both.
+// held reads the usage of every process twice and adds up the lesser values. Therefore held does
+// not count memory twice that moves from one process to another during the measurement.
 func (s *simulated) held() (uint64, error) {
 	first, err := s.uses()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// TestNVMLJudge has a program hold memory on a simulated GPU, and queries NVML
-// as on a machine with a real GPU.
+// TestNVMLJudge runs a program that holds memory on a simulated GPU, and queries NVML as on a
+// machine with a real GPU.
 func TestNVMLJudge(t *testing.T) {
 	sim := simtest.New(t, 1, 4*gib)
 	for _, variable := range []string{"GPUSIM_STATE", "LD_LIBRARY_PATH"} {
@@ -39,8 +39,7 @@ func TestNVMLJudge(t *testing.T) {
 	}
 }
 
-// TestSimulatedJudge checks that a named process is counted, and another process
-// is not.
+// TestSimulatedJudge checks that held counts only judged processes.
 func TestSimulatedJudge(t *testing.T) {
 	simtest.Build(t)
 	profiles, err := profilesIn("../../gpusim/profiles")
@@ -117,7 +116,7 @@ func TestUsedByNVML(t *testing.T) {
 	}
 }
 
-// recorder is a machine with these recorded peaks.
+// recorder is a machine with recorded peaks.
 type recorder struct {
 	machine
 	recorded []uint64

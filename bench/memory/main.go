@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command memory measures the accuracy of memory limits. Under a limit, programs
-// allocate device memory until an allocation fails, with every way of allocating,
-// alone and mixed. An independent judge reports the memory that they physically held:
-// the simulator's oracle or, on a real GPU, the driver.
+// Command memory measures the accuracy of memory limits. Under a limit, programs allocate device
+// memory until an allocation fails, with every way of allocating, alone and mixed. An independent
+// judge, the simulator's oracle or a real GPU's driver, reports the memory that the programs
+// physically held.
 //
 // The command exits with 1 if a point breaks a rule. The rules forbid holding more
 // than the limit, refusing a request that would have fit, and errors other than
@@ -34,7 +34,7 @@ type options struct {
 	table                                           bool
 }
 
-// errBroken is returned if the measurements succeeded and their result breaks a rule.
+// errBroken reports that the measurements succeeded and break a rule.
 var errBroken = errors.New("the memory limit does not hold as it should")
 
 func main() {
@@ -100,8 +100,8 @@ type suite struct {
 
 func (s suite) fill() string { return filepath.Join(s.build, "workload", "fill") }
 
-// runner returns a runner for machines with the driver of a profile. context is the
-// size of contexts on simulated machines, in bytes, 0 for the driver's own.
+// runner returns a runner for machines with the driver of a profile. context is the size of
+// contexts on simulated machines in bytes, or 0 for the driver's own size.
 func (s suite) runner(name string, p profile, context uint64) (*runner, error) {
 	temp := filepath.Join(s.temp, p.name+"-"+name)
 	return &runner{
@@ -170,7 +170,7 @@ func measure(ctx context.Context, o options, s suite, lines *report.Lines) (find
 	return found, nil
 }
 
-// measureProfile measures all points of one profile, and summarizes them.
+// measureProfile measures all points of one profile, and summarizes the points.
 func (s suite) measureProfile(ctx context.Context, o options, p profile, ways []string, lines *report.Lines) (findings, error) {
 	heading := conditions{"memory", report.Now(report.GPU(), o.commit), s.launcher.name(), p.name, o.seed}
 	if err := lines.Write(heading); err != nil {

@@ -18,7 +18,7 @@ func (unlimited) command(_ uint64, _, program string, args []string) (argv, env 
 	return append([]string{program}, args...), nil
 }
 
-// Absent is a way that a driver does not have. No point is measured for such a way.
+// Absent is a way that a driver does not have. The runner measures no point for an absent way.
 type Absent struct {
 	Way     string `json:"absent"`
 	Profile string `json:"profile"`
@@ -53,7 +53,7 @@ func (r *runner) measureNative(ctx context.Context, ways []string) error {
 	return fmt.Errorf("measure without a limit: the driver does not have %s, with which contexts are measured", exactWay)
 }
 
-// has reports whether the driver has a way, once measureNative has checked it.
+// has reports whether the driver has a way, according to measureNative.
 func (r *runner) has(way string) bool {
 	return !slices.ContainsFunc(r.absent, func(a Absent) bool { return a.Way == way })
 }
@@ -63,9 +63,8 @@ func (r *runner) those(ways []string) []string {
 	return slices.DeleteFunc(slices.Clone(ways), func(way string) bool { return !r.has(way) })
 }
 
-// exactWay is a way that allocates exactly the requested size. If the machine does
-// not report the size of contexts, the size is the rest of the memory that a process
-// with this way holds.
+// exactWay is a way that allocates exactly the requested size. If the machine does not report the
+// size of contexts, a context is the rest of the memory that a process with this way holds.
 const exactWay = "alloc"
 
 // fillNative fills the GPU by one way, and returns the size of a context.
@@ -90,8 +89,8 @@ func (r *runner) fillNative(ctx context.Context, way string) (_ Fill, size uint6
 	return fill, size, err
 }
 
-// contextSize returns the size of a context as the machine reports it. Otherwise
-// contextSize returns the held memory less the granted memory.
+// contextSize returns the size of a context that the machine reports. If the machine does not
+// report the size, contextSize returns the held memory less the granted memory.
 func contextSize(m machine, granted uint64) (uint64, error) {
 	bytes, count, known, err := m.contexts()
 	if err != nil || (known && count > 0) {

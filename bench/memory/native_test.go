@@ -13,8 +13,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// TestAbsentWays checks that ways that a profile's driver does not have are recorded and not
-// measured.
+// TestAbsentWays checks that the runner records, and does not measure, ways that a profile's driver
+// does not have.
 func TestAbsentWays(t *testing.T) {
 	simtest.Build(t)
 	simtest.Workload(t, "fill")
@@ -50,7 +50,7 @@ func TestAbsentWays(t *testing.T) {
 	}
 }
 
-// TestTableSaysWhatIsAbsent checks that the table lists each way that is not measured.
+// TestTableSaysWhatIsAbsent checks that the table lists each absent way.
 func TestTableSaysWhatIsAbsent(t *testing.T) {
 	var table strings.Builder
 	if err := writeTable(&table, findings{absent: []Absent{{"green", "old", "cuGreenCtxCreate"}}}, nil); err != nil {

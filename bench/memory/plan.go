@@ -16,10 +16,10 @@ const (
 	gib = 1 << 30
 )
 
-// limits are the limits at which every way is measured: 1, 2, 3.7 and 15 GiB.
+// limits are the limits of the points with a single way: 1, 2, 3.7 and 15 GiB.
 var limits = []uint64{1 * gib, 2 * gib, 37 * gib / 10, 15 * gib}
 
-// mixName is the way of points at which several ways are used at once.
+// mixName is the name of the way of points that use several ways at once.
 const mixName = "mix"
 
 // task is the work of one process.
@@ -35,8 +35,8 @@ type task struct {
 // alone returns a task with a single way and the defaults of fill.
 func alone(way string) task { return task{way: way, threads: 1, rounds: 1, chunk: 64 * mib, unit: 1} }
 
-// args returns the arguments of fill. fill holds its memory until it is killed, so
-// all processes hold their memory at the same time.
+// args returns the arguments of fill. fill holds its memory until the runner kills fill, so all
+// processes hold their memory at the same time.
 func (t task) args() []string {
 	return []string{
 		"--way", t.way,
@@ -53,7 +53,8 @@ func (t task) args() []string {
 type step struct {
 	way   string
 	limit uint64 // bytes
-	// The tasks run at the same time, but the last task fills the rest after the others are done.
+	// The tasks run at the same time, but the last task fills the rest after the other tasks are
+	// done.
 	tasks []task
 }
 
@@ -68,9 +69,8 @@ func aloneSteps(ways []string, limits []uint64) []step {
 	return steps
 }
 
-// mixSteps returns this number of random mixes at every limit, or none if ways is
-// empty. Equal arguments result in equal steps. context is the size of a process's
-// context.
+// mixSteps returns `mixes` random mixes at every limit, or no mix if ways is empty. Equal arguments
+// result in equal steps. context is the size of a process's context.
 func mixSteps(ways []string, limits []uint64, mixes int, seed, context uint64) []step {
 	var steps []step
 	if len(ways) == 0 {
@@ -88,11 +88,11 @@ func mixSteps(ways []string, limits []uint64, mixes int, seed, context uint64) [
 const (
 	// mostProcesses is the greatest number of processes of a mix.
 	mostProcesses = 8
-	// mixDelay is the time for which the processes of a mix wait between making their
-	// contexts and filling.
+	// mixDelay is the time for which the processes of a mix wait after making their contexts and
+	// before filling.
 	mixDelay = 2 * time.Second
-	// mixUnit keeps pieces large, so that rounding by drivers is negligible. With
-	// several processes many pieces may be small.
+	// mixUnit keeps pieces large, so that rounding by drivers is negligible. Several processes may
+	// otherwise have many small pieces.
 	mixUnit = 64 * kib
 	// leastChunk is the granularity of virtual memory. fill never requests smaller
 	// pieces.
@@ -100,8 +100,7 @@ const (
 )
 
 // mix returns several tasks with random ways, threads or rounds, and sizes. A mix has at least two
-// tasks, and their contexts leave half of the limit to their requests. The last task takes the
-// rest, to the byte.
+// tasks. The contexts take at most half of the limit. The last task takes the rest, to the byte.
 func mix(ways []string, limit, context uint64, random *rand.Rand) []task {
 	most := uint64(mostProcesses)
 	if context > 0 {
@@ -128,7 +127,7 @@ func mix(ways []string, limit, context uint64, random *rand.Rand) []task {
 	return append(tasks[:len(tasks)-1], rest)
 }
 
-// parseWays parses the output of `fill --list`: a way and its help on each line.
+// parseWays parses the output of `fill --list`, which has a way and its help on each line.
 func parseWays(list string) []string {
 	var ways []string
 	for line := range strings.Lines(list) {

@@ -16,8 +16,8 @@ import (
 	"syscall"
 )
 
-// process is a running fill. process prints one line when it is done, and holds
-// its memory until it is killed.
+// process is a running fill. A process prints one line after filling, and holds its memory until
+// the runner kills the process.
 type process struct {
 	task
 	cmd    *exec.Cmd
@@ -75,8 +75,8 @@ func (p *process) read(out *bufio.Reader) (Fill, error) {
 	return p.parse(line)
 }
 
-// silent returns the result of a process that ended without output, because its
-// library crashed or refused to start.
+// silent returns the result of a process that ended without output, because the process crashed in
+// its library or the library refused to start.
 func (p *process) silent() Fill {
 	message := strings.TrimSpace(p.stderr.String())
 	if state := p.cmd.ProcessState; state != nil {
@@ -114,7 +114,7 @@ func (p *process) parse(line []byte) (Fill, error) {
 // signal stops, continues or kills the process, unless it has ended.
 func (p *process) signal(signal syscall.Signal) { _ = p.cmd.Process.Signal(signal) }
 
-// end kills the process and waits for it. The end of the context that start
+// end kills the process and waits until the process has ended. The end of the context that start
 // received also kills the process.
 func (p *process) end() {
 	p.signal(syscall.SIGKILL)

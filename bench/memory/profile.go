@@ -17,15 +17,14 @@ import (
 type profile struct {
 	name string
 	file string // for the simulator; "" for its own driver, and for a real driver
-	// vague reports that NVML does not list the memory of processes, even on the
-	// host.
+	// vague reports whether NVML does not list the memory of processes, even on the host.
 	vague bool
-	// mixContext is the size of contexts in mixes, in bytes, 0 for the driver's own.
+	// mixContext is the size of contexts in mixes in bytes, or 0 for the driver's own size.
 	mixContext uint64
 }
 
-// kind is the simulator without a profile. The contexts of kind are small in mixes,
-// so that even a small limit has room for several processes.
+// kind is the simulator without a profile. The contexts of kind are small in mixes, so that several
+// processes fit even a small limit.
 var kind = profile{name: "kind", mixContext: 64 * mib}
 
 // profilesIn returns the simulator's own driver and all profiles of a directory. On
@@ -56,7 +55,7 @@ func profilesIn(dir string) ([]profile, error) {
 	return all, nil
 }
 
-// nvmlRegime reads from a profile how NVML lists processes.
+// nvmlRegime returns the way in which NVML lists processes, according to a profile.
 func nvmlRegime(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // limit.
 const outOfMemory = 2
 
-// notFound is CUDA_ERROR_NOT_FOUND. fill ends with it if the driver lacks a function of
-// its way.
+// notFound is CUDA_ERROR_NOT_FOUND. fill ends with notFound if the driver lacks a function of
+// fill's way.
 const notFound = 500
 
 // tolerance is the fraction of a limit that a library may leave ungranted if NVML lists
@@ -38,7 +38,7 @@ type Fill struct {
 	Message string `json:"message,omitempty"` // set if the process had no result
 }
 
-// Point is one measurement of a way alone, or of several at once. Sizes are in bytes.
+// Point is one measurement of one way, or of several ways at once. Sizes are in bytes.
 type Point struct {
 	Profile      string `json:"profile"`
 	Way          string `json:"way"`
@@ -46,26 +46,26 @@ type Point struct {
 	Granted      uint64 `json:"granted_bytes"` // to all processes, without contexts
 	PhysicalPeak uint64 `json:"physical_peak_bytes"`
 	Error        int    `json:"error"`
-	// RefusedWithinLimit reports that a request was refused although it would have fit,
-	// and that the rest exceeded the tolerance.
+	// RefusedWithinLimit reports whether a request was refused although the request would have fit,
+	// and the rest exceeded the tolerance.
 	RefusedWithinLimit bool   `json:"refused_within_limit"`
 	Context            uint64 `json:"context_bytes"` // of one process
 	// Shortfall is the ungranted memory that would have fit. Spare is the tolerated shortfall.
 	Shortfall uint64 `json:"shortfall_bytes"`
 	Spare     uint64 `json:"spare_bytes"`
-	// ContextsRefused counts processes whose context was refused although the contexts of
-	// all fit, and while no process held other memory.
+	// ContextsRefused counts processes whose context was refused while no process held other
+	// memory, although the contexts of all processes fit.
 	ContextsRefused int `json:"contexts_refused"`
-	// PeakExact reports that the judge recorded the peak at each change. Otherwise the
-	// peak is the largest sample.
+	// PeakExact reports whether the judge recorded the peak at each change. If PeakExact is false,
+	// the peak is the largest sample.
 	PeakExact bool   `json:"peak_exact"`
 	Processes int    `json:"processes"`
 	Fills     []Fill `json:"fills,omitempty"` // only of several processes
 	Broken    string `json:"broken,omitempty"`
 }
 
-// sizes are the sizes that a machine's driver allocates without a limit. The sizes are
-// measured first, so that the rules need no report of a tested library. All sizes are in bytes.
+// sizes are the sizes that a machine's driver allocates without a limit. The runner measures these
+// sizes first, so that the rules need no report of a tested library. All sizes are in bytes.
 type sizes struct {
 	context uint64            // of one process
 	pieces  map[string]uint64 // of the ways whose pieces have a size that the driver chooses
@@ -73,8 +73,8 @@ type sizes struct {
 	vague   bool              // NVML does not list the memory of processes
 }
 
-// spare returns the amount that may remain ungranted: 1 % of the limit. If NVML does not
-// list the memory of processes, the value is the size of their contexts again.
+// spare returns the amount that may remain ungranted: 1 % of the limit. If NVML does not list the
+// memory of processes, the amount is the total size of the processes' contexts.
 func (s sizes) spare(limit uint64, processes int) uint64 {
 	if s.vague {
 		return uint64(processes) * s.context
@@ -82,16 +82,16 @@ func (s sizes) spare(limit uint64, processes int) uint64 {
 	return uint64(float64(limit) * tolerance)
 }
 
-// physical is the memory that processes held as the judge measured it, in bytes.
+// physical is the memory that processes held according to the judge, in bytes.
 type physical struct {
 	peak uint64
 	end  uint64 // after all processes had filled
 }
 
-// judge computes a point from the reports of processes and the memory that they
-// physically held. The last process filled after the others, so its refusals show the
-// rest of the limit. While contexts were made, no process held other memory. Memory that
-// the driver reserves in chunks beyond the granted size counts as held.
+// judge computes a point from the reports of processes and the memory that the processes physically
+// held. The last process filled after the others, so its refusals show the rest of the limit. While
+// contexts were made, no process held other memory. Memory that the driver reserves in chunks
+// beyond the granted size counts as held.
 func judge(way string, limit uint64, saw physical, fills []Fill, native sizes) Point {
 	p := Point{
 		Way: way, Limit: limit, Context: native.context, PhysicalPeak: saw.peak, Processes: len(fills),
@@ -127,8 +127,8 @@ func withoutContext(fills []Fill) int {
 	return count
 }
 
-// granted returns the memory that a process was granted. If the driver chooses the size
-// of pieces, the size that the process reports is not trusted.
+// granted returns the memory granted to a process. If the driver chooses the size of pieces,
+// granted does not use the size that the process reports.
 func (s sizes) granted(f Fill) uint64 {
 	if piece := s.pieces[f.Way]; piece > 0 {
 		return f.Pieces * piece
@@ -136,9 +136,9 @@ func (s sizes) granted(f Fill) uint64 {
 	return f.Granted
 }
 
-// shortfall returns the memory that would have fit and was refused to the last process,
-// or 0. A rest below the smallest refused size does not count. Memory that the way cannot reach
-// without a limit does not count either.
+// shortfall returns the memory that would have fit and that the library refused to the last
+// process, or 0. A rest below the smallest refused size does not count. Memory that the way cannot
+// reach without a limit does not count either.
 func (s sizes) shortfall(limit, held uint64, last Fill) uint64 {
 	smallest := last.Refused
 	switch {
@@ -155,8 +155,8 @@ func (s sizes) shortfall(limit, held uint64, last Fill) uint64 {
 	return limit - held
 }
 
-// lastError returns the error at which processes stopped: the first unexpected error, or out of
-// memory.
+// lastError returns the error at which processes stopped: the first unexpected error, or
+// CUDA_ERROR_OUT_OF_MEMORY.
 func lastError(fills []Fill) int {
 	for _, f := range fills {
 		if f.Error != outOfMemory {
@@ -166,7 +166,7 @@ func lastError(fills []Fill) int {
 	return outOfMemory
 }
 
-// broken returns the rule that a point breaks, "" if it breaks none.
+// broken returns the rule that a point breaks, or "" if the point breaks no rule.
 func broken(p Point) string {
 	switch {
 	case p.PhysicalPeak > p.Limit:
@@ -191,14 +191,13 @@ type Summary struct {
 	Broken  int    `json:"broken"`
 	// OverLimit is the largest physical peak above a limit, in bytes.
 	OverLimit uint64 `json:"worst_over_limit_bytes"`
-	// ShortfallPercent is the largest shortfall, in percent of its limit.
+	// ShortfallPercent is the largest shortfall, in percent of the point's limit.
 	ShortfallPercent   float64 `json:"worst_shortfall_percent"`
 	RefusedWithinLimit int     `json:"refused_within_limit"` // number of points
 	Errors             []int   `json:"errors"`               // all errors that occurred
 }
 
-// summarize returns a summary for each way of each profile, in the order of their first
-// points.
+// summarize returns a summary for each way of each profile, in the order of the first points.
 func summarize(points []Point) []Summary {
 	var all []Summary
 	for _, p := range points {

@@ -15,8 +15,8 @@ var native = sizes{
 	reach:   map[string]uint64{"alloc": 31 * gib / 2, "alloc-v1": 4 * gib, "vmm": 31 * gib / 2, "ctx": 31 * gib / 2},
 }
 
-// done returns the result of a process that filled until pieces of size refused
-// were refused.
+// done returns the result of a process that filled until the driver refused a piece of size
+// refused.
 func done(way string, granted, refused uint64) Fill {
 	return Fill{Way: way, Granted: granted, Pieces: 1, Refused: refused, Refusals: 1, Context: true, Error: outOfMemory}
 }
@@ -52,8 +52,8 @@ func TestJudge(t *testing.T) {
 		{"crashed", gib, 0, []Fill{crashed}, 0, gib, true, "ended with error -1, not 2"},
 		{"unseen", gib, 0, []Fill{done("alloc", gib/2, 1)}, gib / 2, 0, false, "the judge saw nothing held"},
 
-		// A context is granted whole or refused. A rest smaller than a context
-		// cannot be granted.
+		// A driver grants or refuses a whole context. A rest smaller than a context remains
+		// ungranted.
 		{"contexts", 37 * gib / 10, 7 * gib / 2, []Fill{contexts(6)}, 3 * gib, 0, false, ""},
 		{"a context too few", 37 * gib / 10, 3 * gib, []Fill{contexts(5)}, 5 * gib / 2, 37*gib/10 - 3*gib, true,
 			"refused what would have fit: 751619276 bytes were left"},
@@ -103,8 +103,8 @@ func TestJudgeByWhatIsHeld(t *testing.T) {
 	}
 }
 
-// TestJudgeVaguely checks that if NVML does not list the memory of processes, each may lose
-// the size of its context again, at any limit.
+// TestJudgeVaguely checks that a process may lose the size of its context again, at any limit, if
+// NVML does not list the memory of processes.
 func TestJudgeVaguely(t *testing.T) {
 	small := sizes{context: 100 * mib, vague: true}
 	tests := []struct {

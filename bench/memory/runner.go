@@ -47,8 +47,8 @@ func (r *runner) prepare() (setting, error) {
 	return setting{m, dir}, nil
 }
 
-// close closes the machine. The directory stays until the end of the run, because
-// vgpuctl still cleans up in it.
+// close closes the machine. The directory stays until the end of the run, because vgpuctl still
+// cleans up in the directory.
 func (s setting) close() error { return s.machine.close() }
 
 // attempts is the greatest number of attempts at a point whose processes are late.
@@ -105,8 +105,8 @@ func (r *runner) try(ctx context.Context, what step) (_ Point, err error) {
 	return point, nil
 }
 
-// fillAll lets all processes fill. The caller must end the crowd, even after an
-// error.
+// fillAll starts all processes and waits until all have filled. The caller must end the crowd, even
+// after an error.
 func (r *runner) fillAll(ctx context.Context, s setting, l launcher, what step) (*crowd, error) {
 	c := &crowd{}
 	for _, t := range what.tasks {
@@ -137,9 +137,9 @@ func (r *runner) fillAll(ctx context.Context, s setting, l launcher, what step) 
 	return c, nil
 }
 
-// peakOf returns the greatest memory that processes held. If a single process held
-// memory, this is the peak that the judge recorded. With several processes, whose
-// peaks may differ in time, it is the largest sample.
+// peakOf returns the greatest memory that processes held. If a single process held memory, peakOf
+// returns the peak that the judge recorded. With several processes, whose peaks may differ in time,
+// peakOf returns the largest sample.
 func peakOf(m machine, sampled uint64) (peak uint64, exact bool, err error) {
 	peaks, err := m.peaks()
 	if err != nil {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command overhead measures the cost of the interposer against native calls, in
-// turns. The command times calls of running processes, the start of a process, and
-// the start of many processes at once. On a machine without a GPU the command
-// simulates three drivers: the fastest driver of the simulator, a driver with the
-// timings of an H200, and a driver whose NVML takes 100 ms to start.
+// Command overhead measures the cost of the interposer relative to native calls, which run in
+// turns. The command times calls of running processes, the start of a process, and the start of
+// many processes at once. On a machine without a GPU the command simulates three drivers: the
+// fastest driver of the simulator, a driver with the timings of an H200, and a driver whose NVML
+// takes 100 ms to start.
 //
 // The command exits with 1 if a cost exceeds the promise.
 package main
@@ -31,8 +31,7 @@ type options struct {
 	table                                             bool
 }
 
-// errBroken is returned if the measurements succeeded and their result breaks a
-// rule.
+// errBroken reports that the measurements succeeded and break a rule.
 var errBroken = errors.New("the interposer costs more than promised")
 
 func main() {

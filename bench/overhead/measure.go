@@ -28,11 +28,10 @@ func under(mostNs float64, withTimeLimit ...float64) map[string]rule {
 	return rules
 }
 
-// The number of calls makes a round much longer than reading the clock, and shorter
-// than a time slice of a busy machine. Launches are the shortest calls and need more
-// repetitions, because the cold caches at the start of a process's turn distort short
-// series. The simulator queues 1024 launches. Calls of meminfo-apart are half a
-// millisecond apart.
+// The numbers of calls make a round much longer than reading the clock, and shorter than a time
+// slice of a busy machine. Launches are the shortest calls and need more repetitions, because cold
+// caches at the start of a process's turn distort short series. The simulator queues up to 1024
+// launches. Calls of meminfo-apart are half a millisecond apart.
 var (
 	// bareCalls run on the fastest driver of the simulator.
 	bareCalls = []timed{
@@ -52,8 +51,8 @@ var (
 	}
 )
 
-// inTurns measures all sides in each round, one after another. Rounds start with different
-// sides, so that no side has an advantage.
+// inTurns measures all sides in each round, one after another. Successive rounds start with
+// different sides, so that no side has an advantage.
 func inTurns(sides []string, rounds int, measure func(side string) (float64, error)) (map[string][]float64, error) {
 	samples := map[string][]float64{}
 	for round := range rounds {
@@ -148,7 +147,7 @@ func (s *site) storms(ctx context.Context, rounds, processes int, bound rule) ([
 		compare(s.driver, "storm, CPU", processes, startSides, one(cpu), nil)), nil
 }
 
-// one returns the samples as those of a single run.
+// one returns the samples in the form of a single run.
 func one(samples map[string][]float64) []map[string][]float64 {
 	return []map[string][]float64{samples}
 }

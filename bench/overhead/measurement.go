@@ -11,14 +11,14 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
 )
 
-// The parts that can be measured separately.
+// These are the parts that can be measured separately.
 const (
 	partCalls  = "calls"
 	partStarts = "starts"
 	partStorms = "storms"
 )
 
-// The simulated drivers.
+// These are the simulated drivers.
 var (
 	bare     = driver{name: "bare"}
 	h200     = driver{name: "r580-h200", profile: "r580-h200"}
@@ -66,7 +66,7 @@ func (m *measurement) run(ctx context.Context) error {
 	return nil
 }
 
-// at measures on one machine, and then counts the processes that called NVML there.
+// at measures on one machine, and then counts the processes that called NVML on the machine.
 func (m *measurement) at(ctx context.Context, d driver, measure func(context.Context, *site) error) (err error) {
 	dir, err := os.MkdirTemp(m.temp, "site-")
 	if err != nil {
@@ -111,8 +111,8 @@ func (m *measurement) add(part string, measure func() ([]Result, error)) error {
 	return nil
 }
 
-// onBare measures the cost of the interposer itself. The driver starts immediately, so
-// any work of a process is relatively large. Therefore no bound applies to storms on this driver.
+// onBare measures the cost of the interposer itself. The bare driver starts immediately, so any
+// other work of a process is relatively large. Therefore no bound applies to storms on this driver.
 func (m *measurement) onBare(ctx context.Context, s *site) error {
 	return errors.Join(
 		m.add(partCalls, func() ([]Result, error) { return s.calls(ctx, bareCalls, m.runs, m.rounds) }),

@@ -8,8 +8,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 )
 
-// NVMLUse counts the calls of NVML by tenants' processes, as the simulator counts
-// them.
+// NVMLUse counts the calls of NVML by tenants' processes, according to the simulator.
 type NVMLUse struct {
 	Call   string `json:"call"` // "nvml"
 	Driver string `json:"driver"`
@@ -23,7 +22,7 @@ type NVMLUse struct {
 // hosts are the programs that query NVML for the host.
 var hosts = []string{"vgpuctl", "vgpu-devices", "vgpu-nvml", "nri-vgpu"}
 
-// nvmlUse counts the calls of all processes except the host's. The benchmark's
+// nvmlUse counts the calls of all processes except the processes of the host. The benchmark's
 // programs never call NVML themselves.
 func nvmlUse(driver string, users []oracle.NVMLUser) NVMLUse {
 	use := NVMLUse{Call: "nvml", Driver: driver, Processes: []string{}, Rule: "none"}

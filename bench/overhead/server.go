@@ -39,8 +39,8 @@ func (s *site) serve(ctx context.Context, side string) (*server, error) {
 	return &server{side, cmd, in, bufio.NewReader(out)}, onOneProcessor(cmd.Start)
 }
 
-// onOneProcessor starts a process that stays on the last processor, like all servers.
-// Otherwise differences between processors and their loads would appear as differences
+// onOneProcessor starts a process that stays on the last processor, as all servers do. On different
+// processors, differences between the processors and their loads would appear as differences
 // between sides.
 func onOneProcessor(start func() error) error {
 	var all, last unix.CPUSet
@@ -80,7 +80,7 @@ func (s *server) time(call string, count int) (float64, error) {
 	return said.Ns / float64(count), nil
 }
 
-// end lets the process exit by itself.
+// end closes the process's standard input, and waits until the process exits.
 func (s *server) end() error {
 	return errors.Join(s.in.Close(), s.cmd.Wait())
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// The compared sides.
+// These are the compared sides.
 const (
 	control = "control" // native again: a difference is chance
 	empty   = "empty"   // with two empty libraries preloaded
@@ -32,9 +32,9 @@ const (
 
 var sides = []string{native, control, limited, whole}
 
-// callSides are the sides of calls. A limit on GPU time costs nothing before the first
-// launch, so starts do not have this side. startSides are the sides of starts, which
-// include the load of two libraries.
+// callSides are the sides of calls. startSides are the sides of starts, which include the loading
+// of two libraries. startSides do not include capped, because a limit on GPU time costs nothing
+// before the first launch.
 var (
 	callSides  = append(slices.Clone(sides), capped)
 	startSides = append(slices.Clone(sides), empty)
@@ -105,9 +105,9 @@ type driver struct {
 // simulatedGPU has room for the contexts of many processes, even in half of its memory.
 const simulatedGPU = "uuid = GPU-6e72692d-7667-7075-2d62-656e63680000\nmemory = 512GiB\n"
 
-// startsAsOnH200 sets cuInit and the creation of a context to the durations of an H200.
-// The simulated driver sleeps, so concurrent starts do not wait for each other as they
-// may in a real driver. Therefore the interposer's relative cost is larger on this driver.
+// startsAsOnH200 sets cuInit and the creation of a context to the durations of an H200. The
+// simulated driver sleeps, so concurrent starts do not wait for each other as starts may in a real
+// driver. Therefore the interposer's relative cost is larger on this driver.
 const startsAsOnH200 = "init = 100ms\ncontext_start = 100ms\n"
 
 func (d driver) config() string {
@@ -208,8 +208,8 @@ func (s *site) makeSides(ctx context.Context, dir string, env []string) error {
 	return nil
 }
 
-// keep starts an idle program under limits that runs until the site closes. keep
-// returns the directory of the program's pages, which other programs then share.
+// keep starts an idle program under limits that runs until the site closes. keep returns the
+// directory of the program's pages, which other programs share.
 func (s *site) keep(ctx context.Context, runtimeDir string, request, env []string) (pages string, err error) {
 	if err := os.Mkdir(runtimeDir, 0o700); err != nil {
 		return "", err

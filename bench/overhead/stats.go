@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// native is the side with which the others are compared.
+// native is the side with which compare compares the other sides.
 const native = "native"
 
 // rule bounds the cost of a side relative to the native side. The zero value sets no bound.
@@ -20,8 +20,7 @@ type rule struct {
 	mostRatio float64
 }
 
-// Result contains the times of one side for one call, in ns: of a call, of a start,
-// or of a start of many processes.
+// Result contains the times of one side, in ns, for a call, a start, or a start of many processes.
 type Result struct {
 	Driver string  `json:"driver"`
 	Call   string  `json:"call"`
@@ -31,9 +30,9 @@ type Result struct {
 	Median float64 `json:"median_ns"`
 	Min    float64 `json:"min_ns"`
 	Max    float64 `json:"max_ns"`
-	// Difference is the median over the rounds of this side's time less the native
-	// time in the same round. The driver's own work, which both contain, cancels out.
-	// Low and High are the bounds with 95 % confidence.
+	// Difference is the median over the rounds of this side's time less the native time in the same
+	// round. The driver's own work, which both times contain, cancels out. Low and High are the
+	// bounds with 95 % confidence.
 	Difference float64 `json:"difference_ns"`
 	Low        float64 `json:"difference_low_ns"`
 	High       float64 `json:"difference_high_ns"`
@@ -51,7 +50,8 @@ type Result struct {
 	Samples   []float64 `json:"samples_ns"` // of each round, run after run
 }
 
-// compare describes each side's samples, which come from the same rounds, by run.
+// compare returns a result for each side. The samples of all sides, by run, come from the same
+// rounds.
 func compare(driver, call string, calls int, sides []string, runs []map[string][]float64, rules map[string]rule) []Result {
 	results := make([]Result, 0, len(sides))
 	base := joined(runs, native)
@@ -100,7 +100,7 @@ func differences(own, base []float64) []float64 {
 	return between
 }
 
-// judge sets the rule of the result. judge marks the result broken if the whole interval of the
+// judge sets the rule of the result. judge marks the result as broken if the whole interval of the
 // result exceeds the bound.
 func (r *Result) judge(bounds rule) {
 	switch {

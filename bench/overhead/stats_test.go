@@ -82,8 +82,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareRuns checks that the rounds of all runs are judged together, and each run's median is
-// reported.
+// TestCompareRuns checks that compare judges the rounds of all runs together, and reports each
+// run's median.
 func TestCompareRuns(t *testing.T) {
 	runs := []map[string][]float64{
 		{native: {100, 100, 100}, "other": {110, 120, 130}},

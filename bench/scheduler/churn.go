@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// killEvery is how often the leader of the schedulers is killed.
+	// killEvery is the time between two kills of the leading scheduler.
 	killEvery = time.Minute
-	// calm is the final period without arrivals, and settle the period before calm, in which the last
-	// pods are bound.
+	// calm is the final period without arrivals. settle is the period before calm, in which the
+	// scheduler binds the last pods.
 	calm   = time.Minute
 	settle = time.Minute
-	// load is what the pods ask for on average, in parts of the cluster.
+	// load is the average request of all pods, as a part of the cluster.
 	load = 0.8
-	// auditLog and auditPolicy are on the node of the API server.
+	// auditLog and auditPolicy are files on the node of the API server.
 	auditLog    = "/run/audit.log"
 	auditPolicy = "/etc/kubernetes/audit.yaml"
-	// scheduler is the name of the schedulers, of their lease and of their user agent.
+	// scheduler is the name of the schedulers, their lease and their user agent.
 	scheduler = "nri-vgpu-scheduler"
 )
 
@@ -54,13 +54,14 @@ type churned struct {
 	Created int     `json:"pods_created"`
 	Bound   int     `json:"pods_bound"`
 	Waiting int     `json:"pods_waiting_at_end"`
-	// Refused counts pods that a node's ledger refused, and Double the pods whose assignment exceeds a
-	// GPU by an account of the pods alone.
+	// Refused counts pods that a node's ledger refused. Double counts pods whose assignment exceeds
+	// a GPU's memory, according to the pods' annotations alone.
 	Refused int `json:"refused"`
 	Double  int `json:"double_use"`
 	Kills   int `json:"leader_kills"`
-	// PodWrites counts the scheduler's writes of pods and bindings, and Events the scheduler's other
-	// writes, without leases. IdleWrites counts the writes in the calm period, without leases.
+	// PodWrites counts the scheduler's writes of pods and bindings. Events counts the scheduler's
+	// other writes, without leases. IdleWrites counts the writes in the calm period, without
+	// leases.
 	PodWrites  int `json:"pod_writes"`
 	Events     int `json:"event_writes"`
 	IdleWrites int `json:"idle_writes"`
@@ -70,7 +71,8 @@ func (c churned) holds() bool {
 	return c.Refused == 0 && c.Double == 0 && c.IdleWrites == 0 && c.Waiting == 0 && c.PodWrites <= c.Created
 }
 
-// churn measures a cluster of nodes by kwok, in which pods arrive and end, and leaders are killed.
+// churn measures a cluster whose nodes kwok simulates. Pods arrive and end, and churn kills leading
+// schedulers.
 func churn(ctx context.Context, o options, temp string) (result churned, err error) {
 	kwok, err := build(ctx, components.Kwok())
 	if err != nil {
@@ -162,7 +164,7 @@ func (f *full) arrive(ctx context.Context, o options, pair *pair) (created, kill
 	return created, kills, nil
 }
 
-// live creates a pod, and deletes the pod when its life ends, unless the measurement ends before.
+// live creates a pod, and deletes the pod when its life ends, unless the measurement ends earlier.
 func (f *full) live(ctx context.Context, pod *corev1.Pod, lives time.Duration, end time.Time) error {
 	pods := f.api.CoreV1().Pods(metav1.NamespaceDefault)
 	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
@@ -177,10 +179,10 @@ func (f *full) live(ctx context.Context, pod *corev1.Pod, lives time.Duration, e
 	return pods.Delete(ctx, pod.Name, metav1.DeleteOptions{})
 }
 
-// meanParts is the mean number of whole GPUs that a pod of churnPod asks for.
+// meanParts is the mean number of whole GPUs that a pod of churnPod requests.
 const meanParts = 0.4*0.25 + 0.3*0.5 + 0.2*0.75 + 0.1*1
 
-// churnPod draws a pod that asks for a quarter, a half, three quarters or all of a GPU.
+// churnPod draws a pod that requests a quarter, a half, three quarters or all of a GPU.
 func churnPod(random *rand.Rand, number int) *corev1.Pod {
 	parts := []int64{1, 1, 1, 1, 2, 2, 2, 3, 3, 4}[random.IntN(10)]
 	pod := newPod(fmt.Sprint("churn-", number))
@@ -191,7 +193,7 @@ func churnPod(random *rand.Rand, number int) *corev1.Pod {
 	return pod
 }
 
-// pair is two replicas of the scheduler, of which one leads.
+// pair contains two replicas of the scheduler. One replica leads.
 type pair struct {
 	replicas map[string]*program
 }
@@ -226,7 +228,7 @@ func (f *full) schedulers(ctx context.Context, o options) (*pair, error) {
 	return p, nil
 }
 
-// killLeader kills the process that holds the lease, and starts another in its place.
+// killLeader kills the process that holds the lease, and starts another process.
 func (p *pair) killLeader(ctx context.Context, api kubernetes.Interface) error {
 	lease, err := api.CoordinationV1().Leases("kube-system").Get(ctx, scheduler, metav1.GetOptions{})
 	if err != nil {

@@ -33,9 +33,9 @@ const (
 	gpuMemory = 16 << 10 // MiB
 	asked     = 4 << 10  // MiB
 	memory    = "nri-vgpu.io/vgpu-memory"
-	// patience is how long the scheduler may take to bind a pod.
+	// patience is the time within which the scheduler must bind a pod.
 	patience = 2 * time.Minute
-	// clients is how many objects are created at a time.
+	// clients is the number of objects that inParallel creates at a time.
 	clients = 16
 )
 
@@ -67,7 +67,7 @@ func newFull(ctx context.Context, dir string, options cluster.Options) (*full, e
 	return &full{Cluster: c, api: api, dir: dir}, nil
 }
 
-// fill measures the scheduler in a full cluster, with the plugin and without.
+// fill measures the scheduler in a full cluster, with and without the plugin.
 func (r *result) fill(ctx context.Context, o options, temp string) (err error) {
 	f, err := newFull(ctx, temp, cluster.Options{})
 	if err != nil {
@@ -113,7 +113,7 @@ func (f *full) createNodes(ctx context.Context, count int) error {
 	})
 }
 
-// createPods creates pods that are bound already.
+// createPods creates pods that are already bound.
 func (f *full) createPods(ctx context.Context, o options) error {
 	return inParallel(ctx, "pods", o.pods, func(ctx context.Context, i int) error {
 		pod := newPod(fmt.Sprint("bound-", i))
@@ -179,8 +179,8 @@ func goMemoryLimit() (string, error) {
 // settings are a KubeSchedulerConfiguration.
 type settings map[string]any
 
-// withVGPU returns the settings of the benchmark of throughput: the chart's profile, for pods that name
-// no scheduler.
+// withVGPU returns the settings for the throughput benchmark: the chart's profile, for pods that
+// name no scheduler.
 func withVGPU() (s settings, err error) {
 	text, err := os.ReadFile("scheduler/perf/testdata/scheduler.yaml")
 	if err != nil {
@@ -194,8 +194,8 @@ func inTree() (settings, error) {
 	return settings{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}, nil
 }
 
-// write writes the settings to a file, with these settings of the connection and of the election of a
-// leader.
+// write writes the settings to a file, together with the settings of the connection and of the
+// leader election.
 func (s settings) write(file string, connection, election map[string]any) error {
 	s["clientConnection"], s["leaderElection"] = connection, election
 	text, err := yaml.Marshal(s)
@@ -205,8 +205,8 @@ func (s settings) write(file string, connection, election map[string]any) error 
 	return os.WriteFile(file, text, 0o600)
 }
 
-// start starts the program with a waiting pod, and returns its peak of resident memory in MiB and the
-// seconds until it has bound the pod.
+// start starts the program with a waiting pod. start returns the program's peak resident memory in
+// MiB, and the seconds until the program has bound the pod.
 func (f *full) start(ctx context.Context, program, name string, read func() (settings, error)) (rss, seconds float64, err error) {
 	fmt.Fprintf(os.Stderr, "start %s\n", name)
 	pods := f.api.CoreV1().Pods(metav1.NamespaceDefault)

@@ -24,16 +24,16 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// ledgers are the ledgers of all nodes. They do with a bound pod what the agent of its node does: obey
-// the assignment, and take the GPUs.
+// ledgers are the ledgers of all nodes. Like the agent of a node, a ledger obeys the assignment of
+// a bound pod, and takes the GPUs.
 type ledgers struct {
 	mu     sync.Mutex
 	cfg    config.Config
 	nodes  map[string]*placement.Ledger
 	bound  map[string]string // the node of each pod that was ever bound, by UID
 	exists map[string]bool   // whether an existing pod has a node, by UID
-	// taken is the memory of each GPU by the assignments of the existing pods alone, in MiB, by node
-	// and UUID.
+	// taken is the assigned memory of each GPU in MiB, by node and UUID, according to the existing
+	// pods' annotations alone.
 	taken           map[string]int64
 	refused, double int
 }
@@ -63,7 +63,7 @@ func newLedgers(ctx context.Context, api kubernetes.Interface, nodes int) (*ledg
 	return l, ctx.Err()
 }
 
-// see places a pod when it is first seen on a node.
+// see places a pod when see first finds the pod on a node.
 func (l *ledgers) see(pod *corev1.Pod) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +118,8 @@ func amountOf(pod *corev1.Pod) int64 {
 	return amount.Value()
 }
 
-// gpusOf returns the assigned GPUs of a pod, each with its node. It reads the annotation by itself.
+// gpusOf returns the assigned GPUs of a pod, each with its node. gpusOf parses the annotation
+// without the scheduler's code.
 func gpusOf(pod *corev1.Pod) (keys []string) {
 	var assigned map[string][]string
 	_ = json.Unmarshal([]byte(pod.Annotations[assign.Annotation]), &assigned)
@@ -141,8 +142,8 @@ func (l *ledgers) count() (bound, waiting, refused, double int) {
 	return len(l.bound), waiting, l.refused, l.double
 }
 
-// countWrites counts the schedulers' writes in the API server's audit log. Writes after still are idle
-// writes.
+// countWrites counts the schedulers' writes in the API server's audit log. Writes after the time
+// still are idle writes.
 func (c *churned) countWrites(path string, still time.Time) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -177,7 +178,7 @@ func (c *churned) countWrites(path string, still time.Time) error {
 	return lines.Err()
 }
 
-// lockedBuffer is a buffer that may be read while it is written.
+// lockedBuffer is a buffer that one goroutine may read while another goroutine writes.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

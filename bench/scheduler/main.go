@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command scheduler measures nri-vgpu-scheduler: its throughput beside that of kube-scheduler, by
-// Kubernetes' own scheduler_perf, and its memory and start in a cluster full of pods. The API server
-// and etcd are real. The Nodes have no kubelets.
+// Command scheduler measures nri-vgpu-scheduler. Kubernetes' scheduler_perf measures the throughput
+// relative to kube-scheduler. The command also measures memory and start in a cluster full of pods.
+// The API server and etcd are real. The Nodes have no kubelets.
 //
 // The command exits with 1 if a promise is broken.
 package main
@@ -30,7 +30,7 @@ type options struct {
 	rate                  float64
 }
 
-// The promises of nri-vgpu-scheduler.
+// These are the promises of nri-vgpu-scheduler.
 const (
 	leastRatio  = 0.8 // of kube-scheduler's throughput
 	mostP99     = 1   // milliseconds in the plugin
@@ -38,7 +38,7 @@ const (
 	mostSeconds = 10 // until a new leader schedules
 )
 
-// errBroken is returned if the measurements succeeded and their result breaks a promise.
+// errBroken reports that the measurements succeeded and break a promise.
 var errBroken = errors.New("the scheduler costs more than promised")
 
 func main() {
@@ -66,16 +66,16 @@ func main() {
 // result is the last line of the output.
 type result struct {
 	Workload string `json:"workload"`
-	// PodsPerSecond and Baseline are medians of the rounds. The baseline is kube-scheduler's with the
-	// same pods without GPUs, in the same run.
+	// PodsPerSecond and Baseline are medians of the rounds. The baseline is the throughput of
+	// kube-scheduler with the same pods without GPUs, in the same run.
 	PodsPerSecond float64 `json:"pods_per_s"`
 	Baseline      float64 `json:"baseline_pods_per_s"`
 	// PluginP99 is the largest 99th percentile of the plugin's extension points, except Bind, which
 	// waits for the API server.
 	PluginP99 float64 `json:"plugin_p99_ms"`
-	// RSS is the peak resident memory in the full cluster, and Rebuild the time from the start of the
-	// program to its first binding there. The values of the baseline are of the same program without
-	// the plugin.
+	// RSS is the peak resident memory in the full cluster. Rebuild is the time from the start of
+	// the program to the first binding in the full cluster. The baseline is the same program
+	// without the plugin.
 	RSS             float64 `json:"rss_mib"`
 	Rebuild         float64 `json:"rebuild_s"`
 	BaselineRSS     float64 `json:"baseline_rss_mib"`
@@ -121,7 +121,7 @@ func run(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// measure writes the measurements, and reports whether they keep the promises.
+// measure writes the measurements, and reports whether the measurements keep the promises.
 func measure(ctx context.Context, o options, temp string, lines *report.Lines) (holds bool, err error) {
 	heading := struct {
 		Bench string `json:"bench"`

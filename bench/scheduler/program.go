@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// program is a process that is started, killed and started again.
+// program is a process that the benchmark starts, kills and starts again.
 type program struct {
 	name, path string
 	args, env  []string
@@ -33,7 +33,7 @@ func (p *program) start(ctx context.Context) error {
 
 func (p *program) log() []byte { return p.output.bytes() }
 
-// stop kills the process. A process that has ended by itself is an error.
+// stop kills the process. stop returns an error if the process has already ended.
 func (p *program) stop() error {
 	killErr := p.process.Process.Kill()
 	_ = p.process.Wait() // the signal ends the process with an error

@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 )
 
-// The test cases of scheduler/perf/testdata/workloads.yaml.
+// These are the test cases of scheduler/perf/testdata/workloads.yaml.
 const (
 	basic = "SchedulingBasic"
 	vgpu  = "SchedulingVGPU"
@@ -28,7 +28,7 @@ type round struct {
 	Case          string  `json:"case"`
 	Workload      string  `json:"workload"`
 	PodsPerSecond float64 `json:"pods_per_s"`
-	// PluginP99 is by extension point, in milliseconds.
+	// PluginP99 is the 99th percentile of the plugin's time in milliseconds, by extension point.
 	PluginP99 map[string]float64 `json:"plugin_p99_ms,omitempty"`
 	// AttemptP99 is the 99th percentile of scheduling attempts, in milliseconds. An attempt includes
 	// the binding.
@@ -102,7 +102,8 @@ func perf(ctx context.Context, o options, name, etcd, temp string) (round, error
 	program := exec.CommandContext(ctx, o.perf, "-test.run=^$", "-test.benchtime=1x", "-test.timeout=1h",
 		"-test.bench=^BenchmarkPerfScheduling$/^"+name+"$/^"+o.workload+"$", "-perf-scheduling-label-filter=", "-data-items-dir="+dir)
 	program.Dir = filepath.Join("scheduler", "perf")
-	// scheduler_perf reads files of its module, whose place -trimpath has removed.
+	// scheduler_perf reads files of its module. -trimpath has removed the module's path from the
+	// program.
 	program.Env = append(os.Environ(), "PATH="+filepath.Dir(etcd)+":"+os.Getenv("PATH"),
 		"TEST_SRCDIR="+strings.TrimSpace(string(modules)), "TEST_WORKSPACE=.", "TMPDIR="+dir)
 	out, err := program.CombinedOutput()

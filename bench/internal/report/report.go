@@ -25,8 +25,7 @@ type Conditions struct {
 	OS     string `json:"os"`
 }
 
-// Now returns this machine's conditions. commit is the commit of the sources,
-// as git describes it.
+// Now returns this machine's conditions. commit is the output of git describe for the sources.
 func Now(gpu, commit string) Conditions {
 	return Conditions{
 		Time:   time.Now().UTC().Format(time.RFC3339),
@@ -64,8 +63,7 @@ type Lines struct {
 	closer io.Closer
 }
 
-// Open returns Lines that write to a new file, or to standard output if path is
-// empty.
+// Open returns Lines that write to a new file, or to standard output if path is empty.
 func Open(path string) (*Lines, error) {
 	if path == "" {
 		return &Lines{out: os.Stdout}, nil

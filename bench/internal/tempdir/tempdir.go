@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tempdir creates the benchmarks' working directories. The package uses
-// /dev/shm if present, because a node keeps this state in memory.
+// Package tempdir creates the benchmarks' working directories. The package uses /dev/shm if
+// present, because a node keeps the programs' state in memory.
 package tempdir
 
 import (
@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// New creates an empty directory, and returns it with a function that removes it. The
-// directory is in /dev/shm if programs can be executed there, and otherwise in the default
-// directory for temporary files.
+// New creates an empty directory, and returns its path and a function that removes the directory.
+// The directory is in /dev/shm if programs in /dev/shm can be executed. If not, the directory is in
+// the default directory for temporary files.
 func New() (dir string, remove func() error, err error) {
 	dir, err = os.MkdirTemp(parent(), "vgpu-bench-")
 	return dir, func() error { return removeAll(dir) }, err

@@ -4,11 +4,10 @@
 // that the loader selects. The caller compares the times of different
 // libraries.
 //
-// As a server, calls makes a context and waits. For each line "CALL COUNT" on
-// the standard input, the server makes COUNT calls and prints the time.
-// Therefore two servers with different libraries can be timed alternately,
-// milliseconds apart. With --once the program times its own start. With --storm
-// the program starts many processes at once.
+// As a server, calls makes a context and waits. For each line "CALL COUNT" on the standard input,
+// the server makes COUNT calls and prints the time. Therefore a caller can time two servers with
+// different libraries alternately, milliseconds apart. With --once the program times its own start.
+// With --storm the program starts many processes at once.
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -91,7 +90,7 @@ struct bc_call {
 	uint64_t apart; // ns to wait before each call, not counted
 };
 
-// After this time the interposer no longer uses a cached answer.
+// bc_apart is the time in ns after which the interposer no longer uses a cached answer.
 enum { bc_apart = 500000 };
 
 static const struct bc_call bc_calls[] = {
@@ -110,8 +109,8 @@ static const struct bc_call *bc_find(const char *name)
 	return NULL;
 }
 
-// These functions make calls and return the time in ns. On error these functions return 0; the
-// session has the message.
+// These functions make calls and return the time in ns. On error these functions return 0, and the
+// session contains the message.
 
 static uint64_t bc_back_to_back(struct bc_bench *bench,
 				const struct bc_call *what, unsigned long count)
@@ -145,7 +144,7 @@ static uint64_t bc_one_by_one(struct bc_bench *bench,
 	return sum;
 }
 
-// bc_time makes calls, and then waits for the device. The wait is not counted.
+// bc_time makes calls, and then waits for the device. The time does not include the wait.
 static uint64_t bc_time(struct bc_bench *bench, const char *name,
 			unsigned long count)
 {
@@ -212,8 +211,8 @@ static int bc_serve(const struct wl_common *common, const char *program)
 	return EXIT_SUCCESS;
 }
 
-// bc_once opens the library, looks up all functions, and initialises. bc_once
-// may also make a context, which is not part of the times.
+// bc_once opens the library, looks up all functions, and initialises. bc_once may also make a
+// context, whose time is not part of the times.
 static int bc_once(const struct wl_common *common, bool context,
 		   const char *program)
 {
@@ -254,8 +253,7 @@ static int bc_once(const struct wl_common *common, bool context,
 	return EXIT_SUCCESS;
 }
 
-// bc_member waits until the gate closes, and then executes the program that
-// starts.
+// bc_member waits until the gate closes, and then executes the program to start.
 __attribute__((noreturn)) static void bc_member(const int gate[2])
 {
 	char nothing;
@@ -295,8 +293,8 @@ static uint64_t bc_cpu(void)
 		       1000;
 }
 
-// bc_storm starts processes at once, each with a context. bc_storm measures the
-// time until the last has ended.
+// bc_storm starts processes at once, each with a context. bc_storm measures the time until the last
+// process has ended.
 static int bc_storm(uint64_t count, const char *program)
 {
 	int gate[2];
