@@ -51,8 +51,8 @@ static void fill(struct watched *all, const struct gs_driver *driver)
 }
 
 /*
- * A call of the real driver keeps the processor busy, so this function spins: a sleep would take
- * far longer. A cost below the entry's time adds no delay.
+ * spin_until spins until a time. A call of the real driver keeps the processor busy, and a sleep
+ * would take far longer. A cost below the entry's time adds no delay.
  */
 static void spin_until(uint64_t end)
 {
@@ -61,13 +61,14 @@ static void spin_until(uint64_t end)
 }
 
 /*
- * Places a thread's variable where the code finds it without calling the loader. The loader's call
- * would take a tenth of the cheapest call's cost. The variables are small enough for the space that
- * the loader reserves for them.
+ * QUICK places a thread's variable where the code finds the variable without a call of the loader.
+ * A call of the loader would take a tenth of the cheapest call's cost. The variables are small
+ * enough for the space that the loader reserves for them.
  */
 #define QUICK __attribute__((tls_model("initial-exec")))
 
-/* The unfinished calls of a thread. Callbacks inside a call make further calls. */
+/* MAX_NESTED bounds the unfinished calls of a thread. Callbacks inside a call make further calls.
+ */
 #define MAX_NESTED 16u
 
 static _Thread_local struct {
@@ -114,7 +115,7 @@ const void *gs_call_end(void)
 
 void gs_call_empty(uint32_t index);
 
-/* Times calls with a cost but without work: the rest of the time is that of the entry. */
+/* time_entry times calls with a cost but without work. The rest of the time is the entry's time. */
 static void time_entry(struct watched *unused)
 {
 	const uint64_t calls = 64, cost_ns = 200;
@@ -157,7 +158,7 @@ void gs_calls_count(uint64_t *to)
 		__atomic_store_n(&gs_calls_watched, 1, __ATOMIC_RELEASE);
 }
 
-/* applies reports whether a failure applies to a call that follows `before` calls of its name. */
+/* applies reports whether a failure applies to a call after `before` calls of the same name. */
 static bool applies(const struct gs_failure *failure, uint32_t before)
 {
 	return before >= failure->after &&

@@ -17,24 +17,25 @@
 extern const char *const gs_call_names[];
 extern const size_t gs_call_count;
 
-/* If not 0, calls run gs_call_begin first. */
+/* gs_calls_watched is not 0 if calls must first run gs_call_begin. */
 extern unsigned char gs_calls_watched __attribute__((visibility("hidden")));
 
 /*
  * gs_calls_load loads the profile's costs and failures, once per process, after the first call has
- * opened the state. gs_calls_load returns the result of that call if the profile sets a failure for
- * it, because its entry ran before the profile was loaded. gs_calls_load returns 0 otherwise.
+ * opened the state. gs_calls_load returns the result of the first call if the profile sets a
+ * failure for that call, because the call's entry ran before the profile was loaded. Without such a
+ * failure, gs_calls_load returns 0.
  */
 int gs_calls_load(const struct gs_driver *driver, const char *first);
 
-/* From this call on, every call counts in this counter. NULL stops the counting. */
+/* gs_calls_count makes every later call count in this counter. NULL stops the counting. */
 void gs_calls_count(uint64_t *counter);
 
 /*
- * gs_call_begin returns 0 if the function is to run, and otherwise the call's result. The entries
- * call gs_call_begin with the place of the return address. For a call with a cost, the function
- * replaces that address by gs_call_return, which calls gs_call_end. If back is NULL, the whole cost
- * passes before the function runs.
+ * gs_call_begin returns 0 if the function must run, or the call's result if the call fails. The
+ * entries call gs_call_begin with the place of the return address. For a call with a cost,
+ * gs_call_begin replaces the return address by gs_call_return, which calls gs_call_end. If back is
+ * NULL, the whole cost passes before the function runs.
  */
 int gs_call_begin(uint32_t index, const void **back);
 

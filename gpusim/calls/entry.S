@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file contains the entries of a library's exported functions, one for each ENTRY line of the
- * file in GS_ENTRIES. The function itself is called sim_impl_<name>.
+ * file in GS_ENTRIES. The function itself has the name sim_impl_<name>.
  */
 	.text
 
-	/* r10: the function, r11d: its index. The code preserves all arguments. */
+	/* r10 holds the function, and r11d holds the function's index. The code preserves all
+	 * arguments. */
 	.type	gs_call_slow, @function
 gs_call_slow:
 	push	%rbp
@@ -56,8 +57,8 @@ gs_call_slow:
 	ret
 	.size	gs_call_slow, . - gs_call_slow
 
-	/* The return address of functions whose calls have a cost. The address continues to the
-	 * caller. */
+	/* gs_call_return is the return address of functions whose calls have a cost. The code at
+	 * gs_call_return returns to the caller. */
 	.globl	gs_call_return
 	.hidden	gs_call_return
 	.type	gs_call_return, @function

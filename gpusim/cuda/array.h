@@ -17,7 +17,7 @@ struct sim_array {
 	struct sim_array *levels;
 };
 
-/* sim_format_bytes returns the bytes of one channel of an element, 0 for an unknown format. */
+/* sim_format_bytes returns the bytes of one channel of an element, or 0 for an unknown format. */
 size_t sim_format_bytes(unsigned format);
 
 CUresult sim_array_of(CUarray handle, struct sim_array **array);

@@ -7,12 +7,13 @@
 /* sim_capture_is_open reports whether the capture with this id is still open. */
 bool sim_capture_is_open(const struct sim_capture *capture, uint64_t id);
 
-/* Add a capture to the list of all captures, and remove it. The caller holds the process lock. */
+/* sim_capture_list adds a capture to the list of all captures, and sim_capture_unlist removes a
+ * capture. The caller holds the process lock. */
 void sim_capture_list(struct sim_capture *capture);
 void sim_capture_unlist(struct sim_capture *capture);
 
-/* sim_capture_break invalidates a capture; returns an error for an invalidated stream; returns a
- * thread's id. */
+/* sim_capture_break invalidates a capture. sim_capture_intact returns an error for a stream whose
+ * capture is invalid. sim_capture_thread returns the calling thread's id. */
 void sim_capture_break(struct sim_capture *capture);
 CUresult sim_capture_intact(const struct sim_stream *stream);
 uint64_t sim_capture_thread(void);

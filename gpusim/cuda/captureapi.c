@@ -19,7 +19,7 @@ static CUresult begin(CUstream handle, bool ptds, struct sim_graph *graph, const
 
 CU_PTSZ(cuStreamBeginCapture_v2, (CUstream stream, int mode), begin(stream, ptds, NULL, NULL, 0, mode))
 
-/* Before version 2 there was no mode. */
+/* The first version of the call has no mode. */
 CU_PTSZ(cuStreamBeginCapture, (CUstream stream),
 	begin(stream, ptds, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_GLOBAL))
 
@@ -57,8 +57,8 @@ static int status(const struct sim_stream *stream)
 }
 
 /*
- * The legacy stream's status beside the capture of a blocking stream is unspecified: callers that
- * do not check the result read arbitrary values.
+ * implicit returns the legacy stream's status beside the capture of a blocking stream. The status
+ * is unspecified, so callers that do not check the result read arbitrary values.
  */
 static CUresult implicit(struct sim_stream *stream, int *out)
 {

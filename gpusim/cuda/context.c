@@ -54,7 +54,7 @@ static bool blocking(void)
 	return text && strtoul(text, NULL, 10) != 0;
 }
 
-/* start starts a context: memory, default stream. */
+/* start starts a context: start allocates the context's memory and the default stream. */
 static CUresult start(struct sim_context *context)
 {
 	CUresult err;
@@ -160,7 +160,8 @@ CU_API CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
 	return create(out, flags, device);
 }
 
-/* Affinity and creation parameters request parts of a GPU, or CIG. Both are ignored. */
+/* Affinity and creation parameters request parts of a GPU, or CIG. The simulator ignores both kinds
+ * of parameters. */
 CU_API CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned flags,
 			       CUdevice device)
 {

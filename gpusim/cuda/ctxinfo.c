@@ -100,10 +100,10 @@ CU_API CUresult cuCtxGetLimit(size_t *value, unsigned limit)
 }
 
 /*
- * limit_bytes returns the memory that a limit takes of the device: the FIFO and the heap at their
- * size, the stack for each thread that the GPU can hold. The memory is taken at once, or with
- * lazy_heap when a kernel is next launched. The initial sizes of FIFO, heap and stack are part of
- * the context.
+ * limit_bytes returns the device memory that a limit takes. The FIFO and the heap take their size,
+ * and the stack takes its size for each thread that the GPU can hold. The driver takes the memory
+ * at once, or with lazy_heap at the next launch of a kernel. The initial sizes of FIFO, heap and
+ * stack are part of the context.
  */
 static uint64_t limit_bytes(const struct sim_context *context, unsigned limit, uint64_t value)
 {

@@ -48,8 +48,8 @@ CUresult sim_current(struct sim_context **context)
 }
 
 /*
- * is_known reports whether the context exists. Contexts are never freed, so the list contains all
- * of them.
+ * is_known reports whether the context exists. The simulator never frees contexts, so the list
+ * contains every context.
  */
 static bool is_known(const struct sim_context *context)
 {

@@ -55,8 +55,8 @@ static void unlink_event(struct sim_event *event)
 		*link = event->next;
 }
 
-/* destroy_locked removes an event from its context; it is freed once the timeline no longer refers
- * to it. */
+/* destroy_locked removes an event from its context, and frees the event once the timeline no longer
+ * refers to the event. */
 static void destroy_locked(struct sim_event *event)
 {
 	unlink_event(event);
@@ -93,8 +93,8 @@ CU_API CUresult cuEventDestroy_v2(CUevent event)
 	return destroy(event);
 }
 
-/* foreign reports whether an event belongs to another context: for a lenient driver, only whether
- * it belongs to another GPU. */
+/* foreign reports whether an event belongs to another context. For a lenient driver, foreign
+ * reports whether the event belongs to another GPU. */
 static bool foreign(const struct sim_event *event, const struct sim_context *context)
 {
 	if (sim.handle.state->driver.events_bound)
@@ -160,9 +160,8 @@ CU_API CUresult cuEventSynchronize(CUevent handle)
 }
 
 /*
- * gpu_clock returns a time on the GPU's clock, which has a crystal separate from the host's. If the
- * host's clock is slewed, the host's clock runs faster than the GPU's for half a period, then
- * slower.
+ * gpu_clock returns a time on the GPU's clock, which has its own crystal. If the host's clock is
+ * slewed, the host's clock runs faster than the GPU's clock for half a period, and then slower.
  */
 static uint64_t gpu_clock(const struct gs_gpu *gpu, uint64_t ns)
 {

@@ -30,12 +30,12 @@ struct sim_exec {
 CUresult sim_exec_of(CUgraphExec handle, struct sim_exec **exec);
 struct step *sim_exec_step(struct sim_exec *exec, CUgraphNode node);
 
-/* Graph memory (graphmem.c). The caller holds the process lock. */
+/* These functions handle graph memory (graphmem.c). The caller holds the process lock. */
 uint64_t sim_exec_peak(const struct sim_exec *exec);
 CUresult sim_graph_memory_reserve(struct sim_device *device, uint64_t peak);
 /*
  * sim_exec_take_memory marks the allocations that the graph leaves. sim_exec_take_memory fails if
- * an earlier launch has also left them allocated.
+ * allocations of an earlier launch are still allocated.
  */
 CUresult sim_exec_take_memory(struct sim_exec *exec);
 void sim_exec_free_memory(struct sim_exec *exec);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Reads the simulator's sources and the list of all names, and writes a stub for
-# each name without a definition.
+# This program reads the simulator's sources and the list of all names, and writes a
+# stub for each name without a definition.
 
 FILENAME ~ /\.c$/ {
 	if (/^CU_API [A-Za-z0-9_ *]*[ *]cu[A-Za-z0-9_]+\(/) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file implements calls that a capture forbids. Such a call invalidates the capture, in other
- * threads too, according to the capture's mode.
+ * This file implements calls that a capture forbids. A forbidden call invalidates the capture, also
+ * from other threads, according to the capture's mode.
  */
 #include "capture.h"
 
@@ -69,8 +69,8 @@ static bool strict(void)
 }
 
 /*
- * captured_streams reports whether streams of a context without any of these flags are captured.
- * Invalidates their captures on request.
+ * captured_streams reports whether a context has a captured stream without any of these flags. If
+ * `breaks` is true, captured_streams also invalidates the streams' captures.
  */
 static bool captured_streams(struct sim_context *context, unsigned without, bool breaks)
 {
@@ -89,8 +89,9 @@ static bool captured_streams(struct sim_context *context, unsigned without, bool
 }
 
 /*
- * Waiting for a stream invalidates its own capture. Waiting for the legacy stream invalidates each
- * capture of a stream that it would wait for.
+ * sim_capture_sync_guard checks a wait for a stream. A wait for a stream invalidates the stream's
+ * capture. A wait for the legacy stream invalidates the capture of each stream for which the legacy
+ * stream waits.
  */
 CUresult sim_capture_sync_guard(struct sim_stream *stream)
 {

@@ -13,7 +13,7 @@ CU_API CUresult cuProfilerStop(void)
 }
 
 /*
- * Managed memory is on the GPU already: advice and prefetches have no effect.
+ * Managed memory is already on the GPU, so advice and prefetches have no effect.
  */
 static CUresult known(CUdeviceptr address)
 {

@@ -18,7 +18,7 @@ struct host_call {
 	void *data;
 };
 
-/* The caller holds the process lock. */
+/* The process lock guards these variables. */
 static struct {
 	bool started;
 	struct host_call *calls;

@@ -28,8 +28,8 @@ static void format_uuid(const uint8_t uuid[16], char text[41])
 	}
 }
 
-/* gpu_by_uuid returns the only GPU of the list whose UUID starts with the prefix, -1: none or
- * several. */
+/* gpu_by_uuid returns the only GPU of the list whose UUID starts with the prefix. gpu_by_uuid
+ * returns -1 if no GPU or several GPUs match. */
 static int gpu_by_uuid(const char *prefix, size_t length, const uint32_t *gpus, int count)
 {
 	int found = -1;
@@ -47,7 +47,8 @@ static int gpu_by_uuid(const char *prefix, size_t length, const uint32_t *gpus, 
 	return found;
 }
 
-/* parse_entry returns the index in the list for one entry of CUDA_VISIBLE_DEVICES, -1: none. */
+/* parse_entry returns the index in the list for one entry of CUDA_VISIBLE_DEVICES, or -1 if the
+ * entry names no GPU. */
 static int parse_entry(const char *entry, size_t length, const uint32_t *gpus, int count)
 {
 	char text[64], *end;
@@ -67,7 +68,8 @@ static int parse_entry(const char *entry, size_t length, const uint32_t *gpus, i
 	return *end || index < 0 || index >= count ? -1 : (int)index;
 }
 
-/* taken reports whether the list has the device already. A device named twice hides all. */
+/* taken reports whether the list already has the device. A list that names a device twice hides all
+ * devices. */
 static bool taken(const uint32_t *chosen, int count, uint32_t gpu)
 {
 	for (int i = 0; i < count; i++)
@@ -113,9 +115,9 @@ static int visible_gpus(uint32_t gpus[GS_MAX_GPUS])
 /* ---- cuInit ---- */
 
 /*
- * make_live returns a word that reads 0 in a forked child, whose calls must be refused: it has
- * neither the parent's slot nor its threads. The kernel clears the word after every kind of fork,
- * and the check costs one load per call.
+ * make_live returns a word that reads 0 in a forked child. The driver refuses the child's calls,
+ * because the child has neither the parent's slot nor the parent's threads. The kernel clears the
+ * word after every kind of fork, and the check costs one load per call.
  */
 static uint32_t *make_live(void)
 {
@@ -157,7 +159,7 @@ __attribute__((destructor)) static void unload(void)
 }
 
 /* arrange_exit registers the exit handler. Handlers that the program registered earlier run after
- * it. */
+ * this handler. */
 static bool arrange_exit(void)
 {
 	return sim.handle.state->driver.exits != GS_EXIT_HANDLER || atexit(shut_down) == 0;

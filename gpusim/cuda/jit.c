@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements options of the compiler and the linker: those with output values. */
+/* This file implements the options of the compiler and the linker that have output values. */
 #include "jit.h"
 
 #include <string.h>

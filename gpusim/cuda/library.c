@@ -65,7 +65,8 @@ CU_API CUresult cuLibraryUnload(CUlibrary handle)
 	return CUDA_SUCCESS;
 }
 
-/* use_library loads a library onto a device when the program first uses it there. */
+/* use_library loads a library onto a device when the program first uses the library on the device.
+ */
 static CUresult use_library(struct sim_module *library)
 {
 	struct sim_context *context;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements the linker: joins PTX texts, and images with PTX text, into one image. */
+/* This file implements the linker, which joins PTX texts, and images with PTX text, into one image.
+ */
 #include "jit.h"
 #include "module.h"
 
@@ -196,7 +197,7 @@ CU_API CUresult cuLinkDestroy(CUlinkState handle)
 	return CUDA_SUCCESS;
 }
 
-/* The first versions differ only in having fewer options. */
+/* The first versions of the calls only have fewer options. */
 
 CU_API CUresult cuLinkCreate(unsigned count, int *options, void **values, CUlinkState *out)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file simulates the surroundings of code loading: the driver's lock, the work that it waits
- * for, the size that an image states, and the library that the driver opens.
+ * This file simulates the surroundings of code loading: the driver's lock, the work that loading
+ * waits for, the size that an image states, and the library that the driver opens.
  */
 #include "module.h"
 
@@ -83,8 +83,8 @@ struct fatbin_entry {
 	uint64_t flags, zero, uncompressed_size;
 };
 
-/* stated_by_fatbin returns the stated size of the first compressed machine code: only one is
- * loaded. */
+/* stated_by_fatbin returns the stated size of the first compressed part of machine code, because
+ * the driver loads only one part. */
 static uint64_t stated_by_fatbin(const struct fatbin_header *header)
 {
 	const char *at = (const char *)header + header->header_size;

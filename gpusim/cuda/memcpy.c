@@ -22,7 +22,7 @@ static CUresult check(const CUDA_MEMCPY3D *p)
 	return err;
 }
 
-/* copy queues a copy in a stream. A synchronous call waits for its end. */
+/* copy queues a copy in a stream. A synchronous call waits for the copy's end. */
 static CUresult copy(const CUDA_MEMCPY3D *p, CUstream handle, bool ptds, bool synchronous)
 {
 	struct sim_stream *stream;

@@ -18,7 +18,7 @@ struct sim_module {
 	uint64_t unloaded; /* bytes of code that the first use of a function loads */
 };
 
-/* sim_module_use loads the code if it was deferred to its first use. */
+/* sim_module_use loads the module's code if loading was deferred to the first use. */
 CUresult sim_module_use(struct sim_module *module);
 
 CUresult cuLibraryGetModule(CUmodule *out, CUlibrary library);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file implements multicast objects. The program adds as many devices as it announced, then
- * binds memory of each. The object holds the memory until it is unbound or the object ends. An
- * object takes no memory itself, and the simulator cannot share it with another process.
+ * This file implements multicast objects. The program adds the announced number of devices, and
+ * then binds memory of each device. The object holds bound memory until the program unbinds the
+ * memory or the object ends. An object itself takes no memory, and the simulator cannot share an
+ * object with another process.
  */
 #include "vmm.h"
 

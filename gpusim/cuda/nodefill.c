@@ -59,8 +59,8 @@ CUresult sim_node_set_kernel(struct sim_node *node, const CUDA_KERNEL_NODE_PARAM
 }
 
 /*
- * The address is fixed from here on. Launches allocate and free the memory.
- * Executable graphs outlive this graph, so the address is never reused.
+ * sim_node_set_alloc fixes the address of an allocation node. Launches allocate and free the
+ * memory. Executable graphs outlive this graph, so the driver never reuses the address.
  */
 CUresult sim_node_set_alloc(struct sim_node *node, uint64_t size, CUdevice ordinal,
 			    CUdeviceptr *address)

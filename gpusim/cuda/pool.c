@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file implements memory pools. A pool reserves physical memory in steps
- * and allocates parts of it. The pool keeps freed memory until a
- * synchronisation finds more than its release threshold. Freed memory can be
- * reused at once: stream order guarantees the program the same. A pool that can
- * be shared returns nothing before it ends (poolshare.c).
+ * This file implements memory pools. A pool reserves physical memory in steps and allocates parts
+ * of it. The pool keeps freed memory until a synchronisation finds more than the pool's release
+ * threshold. The pool reuses freed memory at once, because stream order guarantees the program the
+ * same. A pool that can be shared keeps all memory until the pool ends (poolshare.c).
  */
 #include "pool.h"
 #include "queue.h"
@@ -223,7 +222,7 @@ CU_API CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle)
 	return CUDA_SUCCESS;
 }
 
-/* by_location does the same by location, for pinned device memory. */
+/* by_location returns the ordinal of a location, for pinned device memory. */
 static CUresult by_location(const CUmemLocation *location, int type, CUdevice *ordinal)
 {
 	if (!location)

@@ -10,9 +10,9 @@
 #define POOL_PART UINT64_C(512)
 
 /*
- * Physical memory of a pool that can be shared. Each allocation has a block. The pool keeps the
- * block for later allocations until the pool ends, as a driver does. A pool that imported an
- * allocation does the same.
+ * sim_block is physical memory of a pool that can be shared. Each allocation has a block. The pool
+ * keeps the block for later allocations until the pool ends, as a driver does. A pool that imported
+ * an allocation also keeps the allocation's block.
  */
 struct sim_block {
 	struct sim_block *next;
@@ -41,14 +41,15 @@ struct sim_pool {
 
 /* sim_pool_of returns the pool of a handle. */
 CUresult sim_pool_of(CUmemoryPool handle, struct sim_pool **pool);
-/* sim_pool_current returns the pool for a device's allocations that name none. */
+/* sim_pool_current returns the pool for a device's allocations that name no pool. */
 CUresult sim_pool_current(struct sim_device *device, struct sim_pool **pool);
 
-/* ---- all others are called under the process lock ---- */
+/* ---- the caller of the functions below holds the process lock ---- */
 
 struct sim_pool *sim_pool_new(struct sim_device *device);
 
-/* Add a pool to the list of all pools, and remove it; return the first pool. */
+/* sim_pool_list adds a pool to the list of all pools, sim_pool_unlist removes a pool, and
+ * sim_pool_first returns the first pool. */
 void sim_pool_list(struct sim_pool *pool);
 void sim_pool_unlist(struct sim_pool *pool);
 struct sim_pool *sim_pool_first(void);
@@ -66,9 +67,9 @@ static inline bool sim_pool_has_blocks(const struct sim_pool *pool)
 	return pool->handle_types || pool->imported;
 }
 
-/* sim_block_add returns a new block; NULL without memory for it. */
+/* sim_block_add returns a new block, or NULL without memory for the block. */
 struct sim_block *sim_block_add(struct sim_pool *pool, uint64_t size, uint64_t key);
-/* sim_block_take returns a block for an allocation of this size; NULL with *err set. */
+/* sim_block_take returns a block for an allocation of this size, or returns NULL and sets *err. */
 struct sim_block *sim_block_take(struct sim_pool *pool, uint64_t size, CUresult *err);
 /* sim_blocks_end frees all blocks of a pool, or drops the imports of an imported pool. */
 void sim_blocks_end(struct sim_pool *pool);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file implements pools shared by processes. A file descriptor passes on a pool, and 64 bytes
- * of data pass on each of its allocations. An importer holds blocks: from the first import of an
- * allocation in a block until its pool ends.
+ * of data pass on each allocation of the pool. An importer holds a block from the first import of
+ * an allocation in the block until the importer's pool ends.
  */
 #include "pool.h"
 
@@ -13,7 +13,7 @@
 #define POOL_SHARE_MAGIC UINT32_C(0x53494d50)
 #define POINTER_MAGIC UINT32_C(0x53494d51)
 
-/* CUmemPoolPtrExportData. `offset` is the pool: the handle as an address. */
+/* pointer_data is a CUmemPoolPtrExportData. `offset` is the pool's handle as an address. */
 struct pointer_data {
 	struct sim_share share;
 	uint64_t block;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file reads from PTX text the data that the simulator needs: entries,
- * their parameters, the module's global variables, and the names that modules
- * share. A kernel whose body reads %globaltimer and whose first parameter is a
- * .u64 with "ns" in its name runs for that many nanoseconds. If the next three
- * are .u64 with "mine", "theirs" and "turn" in their names, it then writes the
- * turn to the first and waits for it at the second.
+ * This file reads from PTX text the data that the simulator needs: entries, their parameters, the
+ * module's global variables, and the names that modules share. A kernel whose body reads
+ * %globaltimer and whose first parameter is a .u64 with "ns" in its name runs for that many
+ * nanoseconds. If the next three parameters are .u64 with "mine", "theirs" and "turn" in their
+ * names, the kernel then writes the turn to the first address and waits for the turn at the second
+ * address.
  *
  * In linked text, each of the joined texts begins with .version.
  */
@@ -62,9 +62,8 @@ static bool ends_declaration(struct text word)
 }
 
 /*
- * read_declaration reads ".align 8 .b8 name[16]" up to a comma, semicolon,
- * bracket or equals sign, which stays unread. Fields of the type that the
- * caller set also hold for the next name.
+ * read_declaration reads ".align 8 .b8 name[16]" up to a comma, semicolon, bracket or equals sign,
+ * which stays unread. read_declaration keeps the type in d, which also holds for the next name.
  */
 static void read_declaration(struct text *t, struct declaration *d)
 {
@@ -254,7 +253,7 @@ static CUresult read_function(struct text *t, struct ptx *ptx, enum ptx_linkage 
 
 /* ---- variables ---- */
 
-/* is_there reports whether a weak variable has been added by another definition. */
+/* is_there reports whether another definition has added the weak variable. */
 static bool is_there(const struct ptx *ptx, struct text name, enum ptx_linkage linkage)
 {
 	for (size_t i = 0; linkage == PTX_WEAK && i < ptx->global_count; i++)
@@ -298,7 +297,7 @@ static CUresult read_variable(struct text *t, struct ptx *ptx, struct declaratio
 		(void)ptx_next_word(t);
 		err = ptx_read_data(t, d->scalar, ptx, &data);
 	}
-	/* Shared memory without a size is allocated by the launch. */
+	/* The launch allocates shared memory without a size. */
 	if (!err && !(shared && external && !d->sized))
 		err = ptx_symbol_add(ptx, d->name, linkage, !external);
 	if (!err && !shared && !external && !is_there(ptx, d->name, linkage))
@@ -359,7 +358,7 @@ static void begin_unit(struct ptx *ptx)
 	ptx->units++;
 }
 
-/* read_module skips function bodies: only declarations outside of them matter. */
+/* read_module skips function bodies, because only declarations outside of bodies matter. */
 static CUresult read_module(struct text *t, struct ptx *ptx)
 {
 	enum ptx_linkage linkage = PTX_LOCAL;

@@ -87,8 +87,9 @@ void ptx_symbol_use(struct ptx *ptx, struct text name);
 void ptx_symbols_free(struct ptx *ptx);
 
 /*
- * ptx_check_symbols checks that every used name is defined, and no name twice. Otherwise returns
- * CUDA_ERROR_NO_BINARY_FOR_GPU and writes a line to the log.
+ * ptx_check_symbols checks that every used name is defined, and that no name is defined twice. If
+ * the check fails, ptx_check_symbols returns CUDA_ERROR_NO_BINARY_FOR_GPU and writes a line to the
+ * log.
  */
 CUresult ptx_check_symbols(const struct ptx *ptx, char *log, size_t room);
 

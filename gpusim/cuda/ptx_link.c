@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The driver itself defines these for device code. */
+/* built_in lists the names that the driver itself defines for device code. */
 static const char *const built_in[] = {"vprintf", "malloc", "free", "__assertfail"};
 
 static struct ptx_symbol *find(const struct ptx *ptx, struct text name)

@@ -6,14 +6,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A range of text, from `at` up to `end`. */
+/* text is a range of text, from `at` up to `end`. */
 struct text {
 	const char *at, *end;
 };
 
 /* ptx_word_char reports whether a word may contain the character. */
 bool ptx_word_char(char c);
-/* ptx_next_word takes the next word or single character; it has length 0 at the end. */
+/* ptx_next_word takes the next word or single character. At the end of the text, the word has
+ * length 0. */
 struct text ptx_next_word(struct text *t);
 /* ptx_peek_word returns the next word without taking it. */
 struct text ptx_peek_word(const struct text *t);

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Room for a call's own item. Joining its dependencies may need more. */
+/* HEADROOM is the room for a call's own item. Joining the item's dependencies may need more room.
+ */
 #define HEADROOM 16u
 #define SHORTEST_SLEEP_NS 20000u
 #define FULL_QUEUE_SLEEP_NS 200000u
@@ -40,9 +41,9 @@ void sim_pass(uint64_t ns)
 }
 
 /*
- * wait_until waits until a time. Timers are late by some tens of microseconds, so the last part is
- * polled, as in the driver's own waits. A yield in the polling loop would cost a whole slice on a
- * busy machine.
+ * wait_until waits until a time. Timers are late by some tens of microseconds, so wait_until polls
+ * during the last part, as the driver does in its own waits. A yield in the polling loop would cost
+ * a whole slice on a busy machine.
  */
 static void wait_until(uint64_t when)
 {
@@ -92,8 +93,9 @@ static void leave(void)
 }
 
 /*
- * Like enter(), but first waits until the queue has room for work with this many dependencies. A
- * join replaces four dependencies by one, which may be joined again.
+ * enter_with_room first waits until the queue has room for work with this many dependencies, and
+ * then enters like enter(). A join replaces four dependencies by one dependency, which may be
+ * joined again.
  */
 static void enter_with_room(size_t dependencies)
 {
@@ -111,8 +113,8 @@ static void enter_with_room(size_t dependencies)
 	}
 }
 
-/* join returns one reference that ends when all of these have ended. The caller holds both
- * locks. */
+/* join returns one reference that ends when all of these references have ended. The caller holds
+ * both locks. */
 static struct gs_ref join(struct sim_device *device, struct gs_ref *refs, size_t count)
 {
 	while (count > GS_MAX_DEPS) {
@@ -133,8 +135,8 @@ static struct gs_ref join(struct sim_device *device, struct gs_ref *refs, size_t
 	return gs_enqueue(&sim.handle, &work);
 }
 
-/* gather collects references, and joins them when there are too many. The caller holds both
- * locks. */
+/* gather collects references, and joins the references when the array is full. The caller holds
+ * both locks. */
 struct gather {
 	struct sim_device *device;
 	struct gs_ref refs[32];
@@ -152,8 +154,8 @@ static void gather_ref(struct gather *gather, struct gs_ref ref)
 	gather->refs[gather->count++] = ref;
 }
 
-/* stream_dependencies returns the most streams that new work of this stream may have to wait
- * for. */
+/* stream_dependencies returns the greatest number of streams for which new work of this stream may
+ * have to wait. */
 static size_t stream_dependencies(const struct sim_stream *stream)
 {
 	const struct sim_context *context = stream->context;
@@ -196,8 +198,8 @@ static struct gs_ref put(struct gather *gather, struct gs_work *work)
 
 /*
  * gather_connection collects the work that an item must wait for in its stream's hardware queue. A
- * kernel waits until the work ahead is issued, other work until it has ended. Copies have separate
- * queues.
+ * kernel waits until the work ahead is issued, and other work waits until the work ahead has ended.
+ * Copies have separate queues.
  */
 static void gather_connection(struct gather *gather, const struct sim_stream *stream, bool kernel)
 {
@@ -227,8 +229,8 @@ static void enter_connection(struct gather *gather, const struct sim_stream *str
 		connection->issued = ref;
 }
 
-/* only_copies reports whether all gathered work is copies: the copy engine stamps events behind
- * them. */
+/* only_copies reports whether all gathered work is copies. The copy engine stamps events behind
+ * copies. */
 static bool only_copies(const struct gather *gather)
 {
 	const struct gs_state *state = sim.handle.state;
@@ -284,10 +286,10 @@ CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_r
 }
 
 /*
- * put_event queues an event behind the gathered work, and records it as the event's last. The GPU
- * stamps an event when the process has the GPU, so the stamp is work that takes no time. With
- * `idle_stamp`, an event without work before it is stamped when it arrives on the GPU. With
- * `copy_stamp`, an event behind a copy is stamped at the copy's end.
+ * put_event queues an event behind the gathered work, and stores the new item in event->last. The
+ * GPU stamps an event when the process has the GPU, so the stamp is work that takes no time. With
+ * `idle_stamp`, the GPU stamps an event without earlier work when the event arrives on the GPU.
+ * With `copy_stamp`, the GPU stamps an event behind a copy at the copy's end.
  */
 static struct gs_ref put_event(struct gather *gather, struct sim_event *event)
 {

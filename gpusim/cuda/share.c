@@ -85,7 +85,8 @@ void sim_share_release(uint64_t id)
 
 /*
  * sim_share_watch opens a watch: a second open file description of the same file. The exported
- * descriptor has a lock, which the kernel drops when the last copy of it is closed in any process.
+ * descriptor has a lock. The kernel drops the lock when the last copy of the descriptor is closed
+ * in any process.
  */
 int sim_share_watch(int fd)
 {

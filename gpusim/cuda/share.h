@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This header covers memory and pools shared between processes. The memory remains the exporter's:
- * it is charged to that process alone, and freed when the exporter frees it. If the profile sets
- * imports_keep, the memory lives as long as a process imports it, or has a file descriptor of it
- * while its exporter lives (shared.h).
+ * This header covers memory and pools shared between processes. The simulator charges the memory
+ * only to the exporter, and frees the memory when the exporter frees it. If the profile sets
+ * imports_keep, the memory stays allocated as long as a process imports the memory. While the
+ * exporter lives, an open file descriptor of the memory also keeps the memory (shared.h).
  */
 #ifndef GPUSIM_SHARE_H
 #define GPUSIM_SHARE_H
@@ -25,11 +25,12 @@ struct sim_share {
 	uint64_t id; /* in the machine's list of shared memory, 0: not in it */
 };
 
-/* sim_share_file lists memory that this process is charged with. sim_share_file returns 0 if the
- * profile does not let imports keep memory. */
+/* sim_share_file adds memory that this process is charged with to the machine's list of shared
+ * memory. sim_share_file returns the id, or 0 if the profile does not let imports keep memory. */
 uint64_t sim_share_file(const struct sim_device *device, uint64_t charged);
 
-/* sim_share_take makes this process a holder too. sim_share_take fails if the memory is gone. */
+/* sim_share_take makes this process a holder of the memory. sim_share_take fails if the memory is
+ * gone. */
 CUresult sim_share_take(const struct sim_share *share);
 void sim_share_drop(uint64_t id);
 
@@ -37,23 +38,24 @@ void sim_share_drop(uint64_t id);
  * (vmm.c). */
 void sim_memories_look(void);
 
-/* sim_share_release drops the hold of the process that allocated it. */
+/* sim_share_release drops the hold of the process that allocated the memory. */
 void sim_share_release(uint64_t id);
 
-/* sim_share_watch returns a descriptor that shows whether the given one, or a copy, is open
- * anywhere; -1. */
+/* sim_share_watch returns a watch, or -1 on failure. sim_share_is_open reports by the watch whether
+ * the given descriptor, or a copy, is open in any process. */
 int sim_share_watch(int fd);
 bool sim_share_is_open(int watch);
 
 /* sim_share_make describes memory of this process. */
 struct sim_share sim_share_make(const struct sim_device *device, uint64_t address, uint64_t size);
 
-/* sim_share_open returns the memory's device, if this process sees it and the exporter lives. */
+/* sim_share_open returns the memory's device, if this process sees the device and the exporter
+ * lives. */
 CUresult sim_share_open(const struct sim_share *share, struct sim_device **device);
 
 /*
- * Write a share to, or read it from, a file descriptor that can be sent to another process. The
- * magic identifies the kind of object.
+ * sim_share_to_fd writes a share to a file descriptor that can be sent to another process, and
+ * sim_share_from_fd reads a share. The magic identifies the kind of object.
  */
 CUresult sim_share_to_fd(const struct sim_share *share, int *fd);
 CUresult sim_share_from_fd(int fd, uint32_t magic, struct sim_share *share);

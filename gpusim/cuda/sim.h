@@ -10,9 +10,9 @@
 #define CU_API __attribute__((visibility("default")))
 
 /*
- * Defines the two functions of a call with a stream. In the plain name, stream 0 is the legacy
- * default stream. In the _ptsz or _ptds name, it is the calling thread's. In the expression, `ptds`
- * selects the stream.
+ * CU_PAIR defines the two functions of a call with a stream. In the function with the plain name,
+ * stream 0 is the legacy default stream. In the function with the suffix _ptsz or _ptds, stream 0
+ * is the calling thread's default stream. In the expression, `ptds` selects the default stream.
  */
 #define CU_PAIR(name, suffix, params, expression) \
 	CU_API CUresult name params; \
@@ -49,7 +49,7 @@ struct sim {
 	int device_count;
 	struct sim_device devices[GS_MAX_GPUS];
 	struct sim_context *contexts; /* all contexts: threads may hold ended ones */
-	/* Lock order: queue, then mutex, then the machine's. */
+	/* The lock order is queue, mutex, the machine's lock. */
 	pthread_mutex_t queue; /* held while a call queues work in streams */
 	pthread_mutex_t mutex; /* guards everything else of the process */
 	uint64_t next_id;
@@ -60,10 +60,11 @@ extern struct sim sim;
 void sim_lock(void);
 void sim_unlock(void);
 
-/* Whether the thread is in a function that a stream called (hostfn.c). */
+/* sim_in_host_call reports whether the thread is in a function that a stream called (hostfn.c). */
 extern __thread bool sim_in_host_call;
 
-/* sim_ready returns 0, or an error: not initialised, a forked child, a host call, or shut down. */
+/* sim_ready returns an error if the driver is not initialised or has shut down, or if the caller is
+ * a forked child or a host function. */
 CUresult sim_ready(void);
 
 /* sim_device returns the device with this ordinal, or CUDA_ERROR_INVALID_DEVICE. */
@@ -87,7 +88,7 @@ void sim_uncharge(struct sim_device *device, uint64_t bytes);
 /* ---- the Multi-Process Service (mps.c) ---- */
 
 /* sim_mps_join makes the process a client if a control daemon answers. Call this function before
- * the others. */
+ * the other functions. */
 CUresult sim_mps_join(void);
 /* sim_mps_limit applies the memory limits, once the devices are known. */
 void sim_mps_limit(void);
@@ -106,13 +107,13 @@ CUresult sim_mps_admit(const struct sim_device *device);
 
 /* ---- contexts (context.c, current.c) ---- */
 
-/* Threads that a multiprocessor can hold at a time. */
+/* THREADS_PER_SM is the number of threads that a multiprocessor can hold at a time. */
 #define THREADS_PER_SM 2048
 
 /*
  * sim_connection is a hardware queue, which takes the work of several streams in order. The first
- * item blocks the work behind it: a kernel until it is issued, an event until it is reached. A
- * kernel is issued when its dependencies are done.
+ * item blocks the work behind the item. A kernel blocks until the kernel is issued, and an event
+ * blocks until the event is reached. A kernel is issued when its dependencies are done.
  */
 struct sim_connection {
 	struct gs_ref issued; /* ends when all queued work has been issued */
@@ -196,21 +197,22 @@ struct sim_alloc {
 };
 
 /*
- * sim_alloc_new takes an address range and adds it to the table; NULL if no range is left. The
- * pointer is valid only until the next call of this kind.
+ * sim_alloc_new takes an address range and adds the range to the table, or returns NULL if no range
+ * is left. The pointer is valid only until the next call that adds or drops a range.
  */
 struct sim_alloc *sim_alloc_new(enum alloc_kind kind, uint64_t size, uint64_t alignment);
-/* sim_alloc_new_low does the same below 4 GiB, without host memory, for the first API. */
-struct sim_alloc *sim_alloc_new_low(uint64_t size);
-/* sim_alloc_within does the same as sim_alloc_new within these bounds. `low` is for the first
+/* sim_alloc_new_low is sim_alloc_new for addresses below 4 GiB, without host memory, for the first
  * API. */
+struct sim_alloc *sim_alloc_new_low(uint64_t size);
+/* sim_alloc_within is sim_alloc_new within these bounds. `low` is for the first API. */
 struct sim_alloc *sim_alloc_within(enum alloc_kind kind, uint64_t from, uint64_t to, uint64_t size,
 				   bool low);
 /* sim_chunk_bounds returns the bounds of the chunks. */
 bool sim_chunk_bounds(bool low, uint64_t *from, uint64_t *to);
 /* sim_alloc_at adds a range that the caller found. */
 struct sim_alloc *sim_alloc_at(enum alloc_kind kind, CUdeviceptr address, uint64_t size);
-/* Return the allocation that begins at, or that contains, this address. */
+/* sim_alloc_exact returns the allocation that begins at this address, and sim_alloc_find returns
+ * the allocation that contains this address. */
 struct sim_alloc *sim_alloc_exact(CUdeviceptr address);
 struct sim_alloc *sim_alloc_find(CUdeviceptr address);
 /* These functions iterate over all allocations, by address. */
@@ -227,9 +229,11 @@ void sim_alloc_drop_context(struct sim_context *context);
 void sim_alloc_drop_pools(const struct sim_device *device);
 /* sim_alloc_free frees one allocation of any kind: charge and address. */
 void sim_alloc_free(struct sim_alloc *alloc);
-/* sim_graph_memory_free returns graph memory to its device's reserve; false if it was free. */
+/* sim_graph_memory_free returns graph memory to the device's reserve. The result is false if the
+ * memory was already free. */
 bool sim_graph_memory_free(struct sim_alloc *alloc);
-/* sim_content returns the host memory behind a device address, or NULL if it stores no content. */
+/* sim_content returns the host memory behind a device address, or NULL if the address stores no
+ * content. */
 void *sim_content(CUdeviceptr address, uint64_t size);
 
 /* ---- sub-allocation (chunk.c) ---- */
@@ -247,11 +251,12 @@ void sim_chunks_end(const struct sim_context *context);
 
 /* ---- loading of code (loading.c) ---- */
 
-/* Enclose the loading of code into a context: take its lock, wait for its work. */
+/* sim_load_begin and sim_load_end enclose the loading of code into a context. sim_load_begin takes
+ * the context's lock and waits for the context's work. */
 void sim_load_begin(struct sim_context *context);
 void sim_load_end(struct sim_context *context);
-/* sim_image_stated returns the size of the decompressed machine code that an image states, 0:
- * none. */
+/* sim_image_stated returns the size of the decompressed machine code that an image states, or 0 if
+ * the image states no size. */
 uint64_t sim_image_stated(const void *image);
 /* sim_open_constructor opens the library that the profile names, once. */
 void sim_open_constructor(void);
@@ -297,13 +302,12 @@ void sim_stream_free(struct sim_stream *stream);
 void sim_event_free(struct sim_event *event);
 
 /*
- * sim_submit queues work in a stream behind its earlier work. sim_submit blocks while the process's
- * queue is full. The caller holds neither lock.
+ * sim_submit queues work in a stream behind the stream's earlier work. sim_submit blocks while the
+ * process's queue is full. The caller holds neither lock.
  */
 CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_ref *ref);
 
-/* sim_submit_after does the same for a part of a graph: after these items only, without the
- * stream. */
+/* sim_submit_after queues a part of a graph behind only these items, without a stream. */
 CUresult sim_submit_after(struct sim_device *device, struct gs_work *work,
 			  const struct gs_ref *deps, size_t count, struct gs_ref *ref);
 /* sim_queue_lock lets one caller queue several items without interruption. */
@@ -369,18 +373,18 @@ void sim_pools_reset(struct sim_device *device);
 /* sim_capturing reports whether the stream is being captured, even if its capture is invalid. */
 bool sim_capturing(const struct sim_stream *stream);
 /* sim_capture_guard returns the error of a call that a capture elsewhere forbids, and invalidates
- * it. */
+ * the capture. */
 CUresult sim_capture_guard(void);
 CUresult sim_capture_sync_guard(struct sim_stream *stream);
-/* sim_capture_context_guard does the same for calls about all streams of a context, whatever the
- * thread's mode. */
+/* sim_capture_context_guard is sim_capture_guard for calls about all streams of a context,
+ * regardless of the thread's mode. */
 CUresult sim_capture_context_guard(struct sim_context *context);
 /*
  * sim_capture_enqueue_guard checks a stream before work is queued in it. The legacy stream is
  * unusable beside the capture of a blocking stream, and its use invalidates the capture.
  */
 CUresult sim_capture_enqueue_guard(struct sim_stream *stream);
-/* sim_capture_implicit reports whether this is the legacy stream and a blocking stream of its
+/* sim_capture_implicit reports whether the stream is the legacy stream and a blocking stream of the
  * context is captured. */
 bool sim_capture_implicit(struct sim_stream *stream);
 /* sim_capture_asked invalidates the capture of a captured event whose status is queried. */

@@ -40,7 +40,7 @@ CUresult sim_stream_new(struct sim_context *context, unsigned flags, int priorit
 	return CUDA_SUCCESS;
 }
 
-/* Queued work continues. Only the handle is freed. */
+/* sim_stream_free frees only the handle. Queued work continues. */
 void sim_stream_free(struct sim_stream *stream)
 {
 	struct sim_stream **link;
@@ -263,8 +263,8 @@ static CUresult get_device(CUstream handle, bool ptds, CUdevice *device)
 CU_PTSZ(cuStreamGetDevice, (CUstream stream, CUdevice *device), get_device(stream, ptds, device))
 
 /*
- * Attributes are preferences (L2 windows, sync policy): accepted without
- * effect.
+ * attribute accepts an attribute without effect, because attributes are preferences (L2 windows,
+ * sync policy).
  */
 static CUresult attribute(CUstream handle, bool ptds, const void *value)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file implements device addresses. A large range of the process's address space is reserved
- * without memory behind it, so that device addresses never collide with host addresses. Content is
- * stored by writing to the device address.
+ * This file implements device addresses. The simulator reserves a large range of the process's
+ * address space without memory, so that device addresses never collide with host addresses. A write
+ * to a device address stores content.
  */
 #include "sim.h"
 
@@ -14,7 +14,8 @@
 #define ARENA_MIN_BYTES (UINT64_C(1) << 36)
 #define PAGE UINT64_C(4096)
 #define LARGE (UINT64_C(2) << 20)
-/* Device memory is counted, not backed: content is stored only up to this size. */
+/* CONTENT_BYTES_MAX is the most content that the simulator stores. The simulator counts all device
+ * memory. */
 #define CONTENT_BYTES_MAX (UINT64_C(256) << 20)
 #define LOW_BEGIN UINT64_C(0x10000000)
 #define LOW_END UINT64_C(0xf0000000) /* the chunks follow it */
@@ -204,7 +205,8 @@ struct sim_alloc *sim_alloc_exact(CUdeviceptr address)
 	return alloc && alloc->address == address ? alloc : NULL;
 }
 
-/* forget_content frees the pages of stored content. The program itself writes managed memory. */
+/* forget_content frees the pages of stored content, and all pages of managed memory, which the
+ * program itself writes. */
 static void forget_content(const struct sim_alloc *alloc)
 {
 	uint64_t touched = alloc->kind == ALLOC_MANAGED ? alloc->size : alloc->content;

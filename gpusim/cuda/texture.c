@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* The limits that cuDeviceGetAttribute reports. */
+/* These are the limits that cuDeviceGetAttribute reports. */
 #define TEXTURE_ALIGNMENT 512
 #define PITCH_ALIGNMENT 32
 #define LINEAR_TEXELS_MAX (UINT64_C(1) << 28)
@@ -28,7 +28,7 @@ struct sim_texture {
 	CUDA_RESOURCE_VIEW_DESC view;
 };
 
-/* find finds the current context's object of this kind, or returns CUDA_ERROR_INVALID_VALUE. */
+/* find looks up the current context's object of this kind, or returns CUDA_ERROR_INVALID_VALUE. */
 static CUresult find(unsigned long long handle, bool surface, struct sim_context **context,
 		     struct sim_texture ***link)
 {
@@ -127,8 +127,8 @@ static bool is_sampling(const CUDA_TEXTURE_DESC *desc)
 }
 
 /*
- * For linear memory the address modes and the filter mode are ignored. Any filter is valid with any
- * flags, including READ_AS_INTEGER.
+ * check_texture ignores the address modes and the filter mode of linear memory. Any filter is valid
+ * with any flags, including READ_AS_INTEGER.
  */
 static CUresult check_texture(const CUDA_TEXTURE_DESC *desc, const CUDA_RESOURCE_DESC *resource)
 {

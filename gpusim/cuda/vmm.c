@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file implements the virtual memory calls. A handle's references hold its physical memory:
- * the program's own reference, one for each mapping, and one for each binding to a multicast
- * object. The memory is freed with the last reference.
+ * the program's own reference, a reference for each mapping, and a reference for each binding to a
+ * multicast object. The memory is freed with the last reference.
  */
 #include "vmm.h"
 
@@ -24,7 +24,7 @@ struct mapping {
 	struct memory *memory;
 };
 
-/* The caller holds the process lock. */
+/* The process lock guards this list. */
 static struct memory *memories;
 static struct mapping *mappings;
 
@@ -38,7 +38,7 @@ struct memory *sim_memory_find(CUmemGenericAllocationHandle handle)
 	return NULL;
 }
 
-/* has_open_exports drops closed descriptors, and reports whether any is open. */
+/* has_open_exports drops closed descriptors, and reports whether any descriptor is open. */
 static bool has_open_exports(struct memory *memory)
 {
 	struct export **link = &memory->exports;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Physical memory. Multicast objects use physical memory and have handles of the same kind. */
+/* This header covers physical memory. Multicast objects use physical memory and have handles of the
+ * same kind. */
 #ifndef GPUSIM_VMM_H
 #define GPUSIM_VMM_H
 
@@ -28,10 +29,10 @@ struct memory {
 /* sim_memory_add creates a handle, or returns NULL. */
 struct memory *sim_memory_add(uint64_t size, const CUmemAllocationProp *prop, struct sim_device *device);
 
-/* The functions below are called under the process lock. */
+/* The caller of the functions below holds the process lock. */
 struct memory *sim_memory_find(CUmemGenericAllocationHandle handle);
-/* sim_memory_mapped returns the memory mapped over a whole range, and the range's offset in it;
- * NULL: none. */
+/* sim_memory_mapped returns the memory mapped over a whole range, and the range's offset in the
+ * memory. sim_memory_mapped returns NULL if no memory is mapped over the range. */
 struct memory *sim_memory_mapped(CUdeviceptr address, uint64_t size, uint64_t *offset);
 /* sim_memory_drop frees the memory unless something holds it. */
 void sim_memory_drop(struct memory *memory);

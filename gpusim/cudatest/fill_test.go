@@ -22,7 +22,7 @@ const (
 	contextBytes = 512 * mib
 )
 
-// fill is the output of the workload of that name.
+// fill is the output of the workload fill.
 type fill struct {
 	Way          string   `json:"way"`
 	Pid          int      `json:"pid"`
@@ -113,8 +113,8 @@ func checkFilled(t testing.TB, machine *simtest.Machine, got fill) {
 	}
 }
 
-// slackBytes is the allowed difference for each way: modules hold code besides
-// the requested variables.
+// slackBytes is the allowed difference for each way. Modules hold code in addition to the requested
+// variables.
 var slackBytes = map[string]uint64{"module": mib}
 
 // TestFillTogether fills one GPU from threads and processes at the same time.

@@ -14,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// info is the checked part of the output of the workload of that name.
+// info is the checked part of the output of the workload info.
 type info struct {
 	CUDA struct {
 		InitError string `json:"init_error"`
@@ -129,8 +129,8 @@ func TestInfoSeesOthers(t *testing.T) {
 	}
 }
 
-// TestInfoInContainer reads from a pid namespace without the process that uses the GPU: its memory
-// is visible, the process is not.
+// TestInfoInContainer reads from a pid namespace without the process that uses the GPU. The memory
+// of the process is visible, but the process is not.
 func TestInfoInContainer(t *testing.T) {
 	machine := simtest.New(t, 1, memoryBytes)
 	simtest.StartHolder(t, machine).Hold(t, 0, 100*mib)

@@ -13,7 +13,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// spin is the output of the workload of that name.
+// spin is the output of the workload spin.
 type spin struct {
 	Pid         int     `json:"pid"`
 	Launches    uint64  `json:"launches"`
@@ -58,7 +58,7 @@ func TestSpinEveryPattern(t *testing.T) {
 	}
 }
 
-// TestSpinTogether saturates a GPU from two processes: each gets half of it.
+// TestSpinTogether saturates a GPU from two processes. Each process gets half of the GPU's time.
 func TestSpinTogether(t *testing.T) { timed.Run(t, testSpinTogether) }
 
 func testSpinTogether(t testing.TB) {
@@ -81,14 +81,14 @@ func testSpinTogether(t testing.TB) {
 	}
 }
 
-// latency is the output of the workload of that name.
+// latency is the output of the workload latency.
 type latency struct {
 	Samples uint64  `json:"samples"`
 	P50     float64 `json:"p50_ms"`
 }
 
-// TestLatency measures a kernel of 1 ms. Alone a kernel takes little more than its own time. Beside
-// a process that saturates the GPU, it takes a slice or two more.
+// TestLatency measures a kernel of 1 ms. Alone, a kernel takes little more than its own time.
+// Beside a process that saturates the GPU, a kernel takes a slice or two more.
 func TestLatency(t *testing.T) { timed.Run(t, testLatency) }
 
 func testLatency(t testing.TB) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements the control daemon: it passes clients to the server of their user. */
+/* This file implements the control daemon, which passes clients to the server of their user. */
 #include "program.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ static int listen_at(const struct control *control, const char *name, mode_t mod
 
 /*
  * write_files writes the files that a real daemon has beside its sockets, for programs that check
- * them.
+ * the files.
  */
 static int write_files(const struct control *control)
 {
@@ -66,7 +66,7 @@ static int make_dir(const char *dir)
 	return mkdir(dir, 0755) == 0 || errno == EEXIST ? 0 : -1;
 }
 
-/* open_control takes the directory. open_control fails if another daemon holds it. */
+/* open_control takes the directory. open_control fails if another daemon holds the directory. */
 static int open_control(struct control *control)
 {
 	char path[128];
@@ -226,8 +226,8 @@ int control_run(int ready)
 	path_in(&control, "nvidia-cuda-mps-control.pid", path);
 	(void)unlink(path);
 	/*
-	 * The client that requested the end detects it when its connection closes, and
-	 * may start another daemon at once. At exit, files are closed in any order.
+	 * The client that requested the end may start another daemon as soon as its connection closes.
+	 * An exit closes files in any order, so the daemon releases the lock first.
 	 */
 	(void)flock(control.lock, LOCK_UN);
 	return 0;

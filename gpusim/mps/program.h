@@ -25,7 +25,7 @@ struct order {
 	uint64_t value;
 };
 
-/* The limits of new clients, by the daemon's devices. */
+/* terms are the limits of new clients, by the daemon's devices. */
 struct terms {
 	uint32_t part_ppm;
 	uint64_t limits[GS_MAX_GPUS];
@@ -51,7 +51,8 @@ struct control {
  * daemon accepts clients. */
 int control_run(int ready);
 
-/* control_server returns the server of a user, and starts it if there is none; NULL on failure. */
+/* control_server returns the server of a user, and starts a server if the user has none. On
+ * failure, control_server returns NULL. */
 struct server *control_server(struct control *control, uid_t uid);
 
 /* control_forget_server removes a server that has ended. */

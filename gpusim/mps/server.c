@@ -58,7 +58,8 @@ static int find_gpu(const char *name)
 	return -1;
 }
 
-/* find_gpus finds all GPUs, or those that CUDA_VISIBLE_DEVICES names before its first bad entry. */
+/* find_gpus finds all GPUs, or the GPUs that CUDA_VISIBLE_DEVICES names before its first bad entry.
+ */
 static void find_gpus(void)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");

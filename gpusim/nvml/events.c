@@ -105,7 +105,8 @@ static bool any_lost(const struct nv_event_set *set)
 	return false;
 }
 
-/* poll_events checks once: an event, a lost GPU, or NVML_ERROR_TIMEOUT for neither. */
+/* poll_events checks once for an event or a lost GPU, and returns NVML_ERROR_TIMEOUT if the check
+ * finds nothing. */
 static nvmlReturn_t poll_events(struct nv_event_set *set, struct gs_xid *xid)
 {
 	nvmlReturn_t result = NVML_ERROR_TIMEOUT;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements fields: values that NVML returns by number instead of by a function each. */
+/* This file implements fields, values that NVML returns by number instead of by separate functions.
+ */
 #include "nvml.h"
 
 enum { FIELD_RECOVERY_ACTION = 230, TYPE_UNSIGNED = 1 };

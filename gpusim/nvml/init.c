@@ -40,7 +40,8 @@ static nvmlReturn_t open_error(int err)
 
 /* ---- costs of calls ---- */
 
-/* NVML's machine-wide lock. A process's threads share its record lock, so they queue here. */
+/* turn orders the threads of this process at NVML's machine-wide lock, because the threads share
+ * the process's record lock. */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 static void set_machine_lock(short type)
@@ -78,8 +79,8 @@ void nv_cost(uint64_t ns)
 
 /* ---- the open state ---- */
 
-/* count_calls starts the count of calls at 1, for the call that opens the state: its entry did not
- * count it. */
+/* count_calls starts the count of calls at 1, because the entry did not count the call that opens
+ * the state. */
 static void count_calls(void)
 {
 	struct gs_nvml_user *parent = nv.user;
@@ -94,9 +95,9 @@ static void count_calls(void)
 }
 
 /*
- * open_state opens the state once per process and keeps it open: closing it would drop the locks
- * that the CUDA library holds on the same file. A forked child has none of its parent's locks, so
- * it opens the state anew. `call` is the call that opens it.
+ * open_state opens the state once per process and keeps the state open. Closing the state would
+ * drop the locks that the CUDA library holds on the same file. A forked child has no lock of its
+ * parent, so the child opens the state again. `call` is the call that opens the state.
  */
 static nvmlReturn_t open_state(const char *call)
 {
@@ -241,9 +242,9 @@ nvmlReturn_t nv_enter_device(nvmlDevice_t device)
 }
 
 /*
- * To detect dead processes takes a system call for each process, and the kernel spends time in
- * proportion to the processes on each call. If hundreds of callers lock at once, one checks for
- * all.
+ * The check for dead processes makes a system call for each process, and the time of each call
+ * grows with the number of processes. With at least CROWD live processes, nv_lock checks at most
+ * once in FRESH_NS.
  */
 #define CROWD 64
 #define FRESH_NS 500000

@@ -16,21 +16,23 @@ struct nv_device {
 /*
  * Every exported function begins with one of these two functions. nv_enter() checks that the
  * library is initialised. nv_enter_device() also checks the handle, and applies the GPU's injected
- * faults: it waits while NVML hangs, and returns NVML_ERROR_GPU_IS_LOST or the injected error.
+ * faults. nv_enter_device() waits while NVML hangs, and returns NVML_ERROR_GPU_IS_LOST or the
+ * injected error.
  */
 nvmlReturn_t nv_enter(void);
 nvmlReturn_t nv_enter_device(nvmlDevice_t device);
 
 /*
  * nv_cost waits for the cost that the profile sets for a call. With nvml_lock, only one process of
- * the machine waits at a time. Called after nv_enter(), without the state's lock.
+ * the machine waits at a time. The caller has called nv_enter(), and does not hold the state's
+ * lock.
  */
 void nv_cost(uint64_t ns);
 
-/* nv_state returns the open state. Valid after nv_enter(). */
+/* nv_state returns the open state, which is valid after nv_enter(). */
 struct gs_handle *nv_state(void);
 
-/* nv_gpu returns the device's entry in the state. Valid after nv_enter_device(). */
+/* nv_gpu returns the device's entry in the state, which is valid after nv_enter_device(). */
 struct gs_gpu *nv_gpu(nvmlDevice_t device);
 
 /* These functions return the number of visible devices, and one of the devices. */
@@ -48,8 +50,8 @@ nvmlReturn_t nv_copy_text(char *to, unsigned length, const char *text);
 void nv_uuid_text(const struct gs_gpu *gpu, char text[41]);
 
 /*
- * nv_visible_pid returns the pid of a process in NVML's report to a caller in this namespace, 0 if
- * NVML does not report the process. For a caller outside the process's namespace, the function
+ * nv_visible_pid returns the pid of a process in NVML's report to a caller in this namespace, or 0
+ * if NVML does not report the process. For a caller outside the process's namespace, the function
  * records the pid in the state for the history. The caller holds the lock, by nv_lock().
  */
 pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace);

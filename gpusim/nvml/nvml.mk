@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The simulated NVML's additions to the rules of gpusim/Makefile.
+# This file adds the rules of the simulated NVML to gpusim/Makefile.
 
 $(OUT)/gen/nvml_stubs.h: data/libnvidia-ml-exports.txt
 	@mkdir -p $(@D)

@@ -52,7 +52,7 @@ enum {
 #define NVML_EVENT_XID_CRITICAL_ERROR UINT64_C(0x8)
 /* NVML_NO_INSTANCE is an instance of a GPU that is not partitioned. */
 #define NVML_NO_INSTANCE UINT32_MAX
-/* The version word of a structure: its size, and its version in the top byte. */
+/* NVML_VERSION is the version word of a structure: the size, and the version in the top byte. */
 #define NVML_VERSION(type, version) ((unsigned)sizeof(type) | (unsigned)(version) << 24)
 
 struct nvml_pci_v1 {

@@ -5,7 +5,7 @@
 /*
  * A process in a container cannot determine its pid on the host. In the simulator, the container's
  * pid on the host is unknown until an observer on the host has read the processes. Until then the
- * process has a number above all pids of a host: the kernel's pids end at 4194304.
+ * process has a number above 4194304, the highest pid of a kernel.
  */
 #define UNSEEN_PIDS 5000000
 
@@ -53,7 +53,7 @@ uint64_t nv_visible_bytes(const struct gs_proc *proc, uint32_t gpu, uint64_t own
 	}
 }
 
-/* The output of one call. The three versions of the structure differ in size. */
+/* listing is the output of one call. The three versions of the structure differ in size. */
 struct listing {
 	void *entries;
 	unsigned room;
@@ -154,7 +154,7 @@ NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t device, unsi
 	return running(device, count, entries, true, WANT_COMPUTE);
 }
 
-/* The list of compute processes contains MPS's clients too, beside their server. */
+/* The list of compute processes contains MPS's clients and their server. */
 NVML_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v1 *entries)
 {

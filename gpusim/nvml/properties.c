@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file implements properties and modes: some configured, most with the values of an idle H200.
+ * This file implements properties and modes. Some values are configured. Most values are those of
+ * an idle H200.
  */
 #include "nvml.h"
 
@@ -22,7 +23,7 @@ enum {
 	POWER_LIMIT_MIN_MW = 200000,
 };
 
-/* Defines a getter that returns the same value for every device. */
+/* CONSTANT_GETTER defines a getter that returns the same value for every device. */
 #define CONSTANT_GETTER(name, type, value)                              \
 	NVML_FUNCTION(name, nvmlDevice_t device, type *out)             \
 	{                                                               \
@@ -36,7 +37,7 @@ enum {
 		return NVML_SUCCESS;                                    \
 	}
 
-/* CONFIGURED_GETTER does the same for a value derived from the device's entry `gpu`. */
+/* CONFIGURED_GETTER defines a getter for a value derived from the device's entry `gpu`. */
 #define CONFIGURED_GETTER(name, type, value)                            \
 	NVML_FUNCTION(name, nvmlDevice_t device, type *out)             \
 	{                                                               \
@@ -52,7 +53,7 @@ enum {
 		return NVML_SUCCESS;                                    \
 	}
 
-/* PAIR_GETTER does the same for a pair of values. */
+/* PAIR_GETTER defines a getter for a pair of values. */
 #define PAIR_GETTER(name, first, second)                                \
 	NVML_FUNCTION(name, nvmlDevice_t device, unsigned *one, unsigned *two) \
 	{                                                               \
@@ -67,7 +68,7 @@ enum {
 		return NVML_SUCCESS;                                    \
 	}
 
-/* TEXT_GETTER does the same for a text. */
+/* TEXT_GETTER defines a getter for a text. */
 #define TEXT_GETTER(name, value)                                        \
 	NVML_FUNCTION(name, nvmlDevice_t device, char *out, unsigned length) \
 	{                                                               \

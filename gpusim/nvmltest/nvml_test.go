@@ -26,7 +26,7 @@ const (
 	gpuCount    = 2
 )
 
-// The library opens the state once per process: all tests share a machine.
+// The library opens the state once per process, so all tests share a machine.
 var (
 	machineDir  string
 	makeMachine sync.Once
@@ -90,7 +90,7 @@ func TestInventory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Never closed: see oracle.Open about processes that also use NVML.
+	// The test never closes the oracle, because this process also uses NVML (see oracle.Open).
 	gpus, err := truth.GPUs()
 	if err != nil {
 		t.Fatal(err)

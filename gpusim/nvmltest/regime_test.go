@@ -21,8 +21,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// Variables that turn the test's own program into a process of a container.
-// NVML is opened once per process, so each view needs a new process.
+// These variables turn the test's own program into a process of a container. NVML is opened once
+// per process, so each view needs a new process.
 const (
 	lookVariable   = "NVMLTEST_LIBRARY"
 	holderVariable = "NVMLTEST_HOLDER"
@@ -79,7 +79,7 @@ func fail(err any) int {
 	return 1
 }
 
-// The memory of the tests' processes.
+// These are the sizes of the memory that the tests' processes hold.
 const (
 	contained = 300 << 20
 	outside   = 200 << 20
@@ -98,7 +98,7 @@ func machineWith(t *testing.T, profile string) *simtest.Machine {
 	return machine
 }
 
-// lookIn runs look in a new process, in a new pid namespace or the host's.
+// lookIn runs look in a new process, in a new pid namespace or in the host's pid namespace.
 func lookIn(t *testing.T, machine *simtest.Machine, holder string, own bool) view {
 	t.Helper()
 	command := machine.Command(t, os.Args[0])
@@ -132,14 +132,14 @@ func (v view) bytesOf(pid int) (bytes uint64, listed bool) {
 	return 0, false
 }
 
-// TestRegimes reads the memory of two processes, from the host and from a
-// container: one process is in the same container, the other is elsewhere.
+// TestRegimes reads the memory of two processes, from the host and from a container. One process is
+// in the same container, and the other process is elsewhere.
 func TestRegimes(t *testing.T) {
 	const unknown = math.MaxUint64
 	tests := []struct {
 		regime string
-		// inside is the report for a container's own process, by its own pid; -1 means that it is
-		// not listed. elsewhere is the report for the host's process, by the host's pid.
+		// inside is the report for a container's own process, by its own pid, or -1 if NVML does
+		// not list the process. elsewhere is the report for the host's process, by the host's pid.
 		inside, elsewhere float64
 		host              float64
 	}{
@@ -231,7 +231,8 @@ func TestCallsAreCounted(t *testing.T) {
 		t.Fatalf("users are %+v, %v", users, err)
 	}
 	for _, user := range users {
-		// nvmlInit, a handle, a list of one; go-nvml makes a few more calls.
+		// The process calls nvmlInit, gets a handle and lists the processes; go-nvml makes a few
+		// more calls.
 		if user.Calls < 3 || user.Calls > 20 || user.Alive {
 			t.Errorf("got %+v", user)
 		}

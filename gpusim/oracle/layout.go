@@ -2,8 +2,8 @@
 
 package oracle
 
-// These constants are the layout of the state file. gpusim/src/state.h declares the layout;
-// TestLayout compiles that declaration and compares.
+// These constants are the layout of the state file. gpusim/src/state.h declares the layout.
+// TestLayout compiles the declaration and compares the constants.
 const (
 	stateMagic   = 0x314d495355504721
 	stateVersion = 4

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotState is returned for a file that is not a state of this version.
+// ErrNotState reports that a file is not a state of this version.
 var ErrNotState = errors.New("not a simulated GPU's state of this version")
 
 // Oracle reads one machine's state. Oracle's methods may be called concurrently.
@@ -46,8 +46,8 @@ type GPU struct {
 	ContextBytes uint64
 	UsedBytes    uint64 // physical, of all live processes
 	// PeakUsedBytes is the most that live processes ever held together. The driver updates this
-	// maximum at every allocation. UsedBytes is the sum over processes that run meanwhile: memory
-	// that moved between them may count twice.
+	// maximum at every allocation. UsedBytes is a sum over processes that continue to run, so
+	// memory that moves between processes may count twice.
 	PeakUsedBytes uint64
 	Busy          time.Duration // in which any process held it
 	Lost          bool          // by an injected fault
@@ -101,8 +101,8 @@ type PastUse struct {
 // Open opens the state in the directory dir, for instance /dev/gpusim.
 //
 // Locks of the driver are POSIX locks, which belong to a process. A process that uses the simulated
-// driver or NVML must not close the oracle of the same state, since closing drops all its locks on
-// the file.
+// driver or NVML must not close the oracle of the same state, because the close drops all locks of
+// the process on the file.
 func Open(dir string) (*Oracle, error) {
 	path := filepath.Join(dir, "state")
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -237,7 +237,7 @@ func (o *Oracle) use(slot, index int) Use {
 }
 
 // Finished returns the processes that have ended, in the order of their ends. The state keeps the
-// last 1024.
+// last 1024 processes.
 func (o *Oracle) Finished() ([]Finished, error) {
 	for {
 		last := o.u64(stateHistoryAt)
@@ -246,7 +246,7 @@ func (o *Oracle) Finished() ([]Finished, error) {
 		if err != nil {
 			return nil, err
 		}
-		// No process is missing or listed twice, unless the driver detected its end meanwhile.
+		// No process is missing or listed twice if the driver has detected no end meanwhile.
 		if o.u64(stateHistoryAt) == last {
 			return append(finished, unnoticed...), nil
 		}
@@ -293,7 +293,7 @@ func (o *Oracle) finished(at int) Finished {
 }
 
 // unnoticed returns ended processes whose end the driver has not detected yet. The driver checks
-// when a process needs their memory or time.
+// for ended processes when a process needs memory or time.
 func (o *Oracle) unnoticed() ([]Finished, error) {
 	var finished []Finished
 	for slot := range maxProcs {

@@ -131,8 +131,8 @@ func TestPeakUsed(t *testing.T) {
 	}
 }
 
-// TestFinished kills a process and lists it twice: when only the oracle has detected its end, and
-// after the driver has detected it.
+// TestFinished kills a process and lists the process twice: when only the oracle has detected the
+// end, and after the driver has detected the end.
 func TestFinished(t *testing.T) {
 	machine := simtest.New(t, 2, 4*gib)
 	oracle := open(t, machine)
@@ -231,7 +231,7 @@ func TestOpenRefusesOtherFiles(t *testing.T) {
 	}
 }
 
-// TestGPUTime shares a GPU between two processes: each gets half of its time.
+// TestGPUTime shares a GPU between two processes. Each process gets half of the GPU's time.
 func TestGPUTime(t *testing.T) {
 	machine := simtest.New(t, 1, gib)
 	oracle := open(t, machine)

@@ -44,8 +44,7 @@ func StartContainedHolder(t testing.TB, m *Machine) *Holder {
 	})
 }
 
-// HolderProgram builds the program of a holder, for processes that start it
-// themselves.
+// HolderProgram builds the program of a holder, for tests that start the program themselves.
 func HolderProgram(t testing.TB) string {
 	t.Helper()
 	program, err := buildHolderOnce()

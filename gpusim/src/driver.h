@@ -14,7 +14,7 @@
 #define GS_MAX_FAILURES 16u
 #define GS_CALL_SIZE 56u /* of a call's name, with its final zero */
 
-/* NVML's report of processes to a caller in another pid namespace. */
+/* gs_nvml_regime is NVML's report of processes to a caller in another pid namespace. */
 enum gs_nvml_regime {
 	GS_NVML_TRUE = 0,          /* the pids in the caller's namespace, with their bytes */
 	GS_NVML_HOST_PIDS = 1,     /* host pids, with bytes, for any caller */
@@ -37,8 +37,8 @@ struct gs_cost {
 };
 
 /*
- * A failure of calls of this name in a process: `after` calls succeed, the next `count` calls
- * return `result`. The first applicable failure of a name counts.
+ * gs_failure is a failure of calls of this name in a process: `after` calls succeed, and the next
+ * `count` calls return `result`. The first applicable failure of a name applies.
  */
 struct gs_failure {
 	char call[GS_CALL_SIZE];

@@ -28,8 +28,9 @@ static struct flock byte_lock(uint32_t id, short type)
 }
 
 /*
- * F_GETLK reports only locks of other processes. The record beside the lock
- * shows that this process holds it, through this library or the other one.
+ * is_own reports whether this process holds the identity, through this library or the other
+ * library. F_GETLK reports only locks of other processes, so is_own compares the record beside the
+ * lock.
  */
 static bool is_own(const struct gs_handle *handle, uint32_t id)
 {

@@ -10,14 +10,14 @@
 uint64_t gs_exec_id(void);
 
 /*
- * gs_identity_alive reports whether a live process holds this identity, and its pid as
+ * gs_identity_alive reports whether a live process holds this identity, and sets *pid as
  * gs_proc_alive() does.
  */
 bool gs_identity_alive(const struct gs_handle *handle, uint32_t id, pid_t *pid);
 
 /*
- * gs_identity_take takes an identity. gs_identity_take returns 0, -EBUSY (this process holds it) or
- * -EAGAIN (another does).
+ * gs_identity_take takes an identity. gs_identity_take returns 0, -EBUSY (this process holds the
+ * identity) or -EAGAIN (another process holds the identity).
  */
 int gs_identity_take(struct gs_handle *handle, uint32_t id);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements the life of an item: queued, blocked by a dependency, ready, done. */
+/* This file implements the states of an item: queued, blocked by a dependency, ready, done. */
 #include "items.h"
 
 static void set_bit(uint64_t *bits, uint32_t bit)
@@ -39,8 +39,9 @@ struct gs_ref gs_item_blocker(const struct gs_state *state, uint32_t slot, const
 }
 
 /*
- * Renews the slice of a process that has had the GPU alone. The process's slices followed one
- * another, so a joining process waits for the end of the current slice, not of the first.
+ * renew_slice renews the slice of a process that has had the GPU alone. The process's slices
+ * followed one another, so a joining process waits for the end of the current slice, not of the
+ * first slice.
  */
 static void renew_slice(struct gs_gpu *gpu, uint32_t joining, uint64_t at)
 {
@@ -124,7 +125,7 @@ static void remove_timed(struct gs_state *state, uint32_t slot, struct gs_item *
 		clear_bit(state->timed, slot);
 }
 
-/* Hands a finished item to its owner, or frees it if it has no tag. */
+/* retire hands a finished item with a tag to its owner, and frees an item without a tag. */
 static void retire(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at)
 {
 	struct gs_proc *proc = &state->procs[slot];

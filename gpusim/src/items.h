@@ -12,7 +12,8 @@ static inline struct gs_item *gs_item_at(struct gs_state *state, uint32_t slot, 
 /* gs_item_pending reports whether the item that ref names is unfinished. */
 bool gs_item_pending(const struct gs_state *state, uint32_t slot, struct gs_ref ref);
 
-/* gs_item_blocker returns the first unmet dependency; its seq is 0 if all are met. */
+/* gs_item_blocker returns the first unmet dependency, or a reference with seq 0 if all dependencies
+ * are met. */
 struct gs_ref gs_item_blocker(const struct gs_state *state, uint32_t slot, const struct gs_item *item);
 
 /*

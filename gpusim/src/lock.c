@@ -40,7 +40,7 @@ static bool take(uint32_t *word, uint32_t expected, uint32_t value)
 					   __ATOMIC_RELAXED);
 }
 
-/* take_over takes the lock from a dead holder and repairs the state that it left half written. */
+/* take_over takes the lock from a dead holder, and repairs the half-written state. */
 static bool take_over(struct gs_handle *handle, uint32_t seen)
 {
 	struct gs_state *state = handle->state;
@@ -108,11 +108,11 @@ void gs_lock_inherit(struct gs_handle *handle)
 {
 	uint32_t seen = __atomic_load_n(&handle->state->lock, __ATOMIC_RELAXED);
 
-	/* The identity's last holder died with the lock. No other process can detect this state any
-	 * more. */
+	/* The identity's last holder died while it held the lock. No other process can detect this
+	 * state any more. */
 	if (seen == 0 || HOLDER(seen) != handle->id)
 		return;
-	/* take() fails if a waiter saw the identity free and took the lock over just before. */
+	/* take() fails if a waiter has found the identity free and has just taken the lock over. */
 	if (!take(&handle->state->lock, seen, seen ^ INHERITED))
 		return;
 	gs_repair(handle->state);

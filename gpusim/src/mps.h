@@ -2,7 +2,7 @@
 /*
  * This header declares the messages between a client of the Multi-Process Service, its control
  * daemon and its server, over sockets that keep message boundaries. Only the simulator's programs
- * use them: the messages of the real programs are not documented.
+ * use these messages, because the messages of the real programs are not documented.
  */
 #ifndef GPUSIM_MPS_H
 #define GPUSIM_MPS_H
@@ -21,8 +21,8 @@ struct gs_mps_hello {
 	uint32_t reserved;
 };
 
-/* gs_mps_welcome is the server's answer. Afterwards, the end of the connection shows that a peer is
- * gone. */
+/* gs_mps_welcome is the server's answer. After the answer, the end of the connection shows that a
+ * peer is gone. */
 struct gs_mps_welcome {
 	uint32_t magic;
 	uint32_t error;    /* a CUresult */
@@ -31,11 +31,11 @@ struct gs_mps_welcome {
 	uint64_t limits[GS_MAX_GPUS]; /* bytes that a client may hold, 0: no limit */
 };
 
-/* gs_mps_part returns a percentage such as "10" or "12.5", above 0 and up to 100, in ppm; 0:
- * invalid. */
+/* gs_mps_part returns a percentage such as "10" or "12.5", above 0 and up to 100, in ppm, or 0 for
+ * an invalid text. */
 uint32_t gs_mps_part(const char *text);
 
-/* gs_mps_size returns the bytes of a size such as "512M" or "4G"; 0: invalid. */
+/* gs_mps_size returns the bytes of a size such as "512M" or "4G", or 0 for an invalid text. */
 uint64_t gs_mps_size(const char *text, const char **rest);
 
 /* gs_mps_connect connects to a socket in a pipe directory. gs_mps_connect returns the socket, or

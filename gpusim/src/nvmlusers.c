@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file records the processes that call NVML, and their numbers of calls: tests check that some
- * make none. */
+/* This file records the processes that call NVML, and their numbers of calls. Tests check that some
+ * processes make no call. */
 #include "state.h"
 
 #include "identity.h"

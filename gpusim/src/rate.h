@@ -17,7 +17,8 @@ uint64_t gs_rate(const struct gs_gpu *gpu, uint64_t at, uint32_t running);
 /* gs_rate_change returns the time of the next change of the clock after this time. */
 uint64_t gs_rate_change(const struct gs_gpu *gpu, uint64_t at);
 
-/* Return the duration of this work at a rate, and the work done in a duration. */
+/* gs_rate_time returns the duration of this work at a rate, and gs_rate_work returns the work done
+ * in a duration. */
 uint64_t gs_rate_time(uint64_t work_ns, uint64_t rate);
 uint64_t gs_rate_work(uint64_t time_ns, uint64_t rate);
 

@@ -150,8 +150,8 @@ void gs_forget(struct gs_state *state, uint32_t slot)
 	struct gs_proc *proc = &state->procs[slot];
 
 	/*
-	 * in_use 2: the process is in the history already, even if this process
-	 * dies here.
+	 * in_use is 2 if the history already contains the process, even if the repairing process dies
+	 * at this point.
 	 */
 	if (proc->in_use == 1)
 		remember(state, proc);

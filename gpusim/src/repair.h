@@ -9,7 +9,8 @@
 void gs_repair(struct gs_state *state);
 
 /*
- * gs_lock_inherit frees the lock if the previous holder of this process's identity died with it.
+ * gs_lock_inherit frees the lock if the previous holder of this process's identity died while it
+ * held the lock.
  */
 void gs_lock_inherit(struct gs_handle *handle);
 

@@ -6,7 +6,7 @@
 
 #include "state.h"
 
-/* gs_sample_add adds a time span to the windows of a ring that it overlaps. */
+/* gs_sample_add adds a time span to the windows of a ring that the span overlaps. */
 void gs_sample_add(struct gs_sample *ring, uint32_t size, uint64_t from, uint64_t to);
 
 /*

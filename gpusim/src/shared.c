@@ -70,8 +70,8 @@ static uint32_t heir(const struct gs_shared *shared)
 	return GS_NO_PROC;
 }
 
-/* pass_on moves the charge from a process that dropped the memory to the next holder, or frees
- * it. */
+/* pass_on moves the charge from a process that dropped the memory to the next holder, or frees the
+ * memory. */
 static void pass_on(struct gs_state *state, struct gs_shared *shared)
 {
 	struct gs_proc_gpu *from = &state->procs[shared->charged].gpu[shared->gpu];
@@ -119,7 +119,7 @@ void gs_shared_release(struct gs_handle *handle, uint64_t id)
 
 void gs_shared_forget(struct gs_state *state, uint32_t slot)
 {
-	/* Entries are taken in order: most machines have none. */
+	/* Processes take entries in order, and most machines have no entry. */
 	for (uint32_t i = 0; i < GS_MAX_SHARED && i <= state->shared_id; i++) {
 		struct gs_shared *shared = &state->shared[i];
 

@@ -35,8 +35,8 @@
 #define GS_PROC_SAMPLES 16u
 #define GS_NVML_USERS 2048u /* live and ended; more than the GS_MAX_OBSERVERS that can live */
 #define GS_SAMPLE_NS UINT64_C(100000000) /* one utilisation sample covers 100 ms */
-/* GS_PERIOD_NS is the period of a process's sample on a sampled GPU. nvml.h: 1/6 s to 1 s, by
- * product. */
+/* GS_PERIOD_NS is the period of a process's sample on a sampled GPU. According to nvml.h, the
+ * period is 1/6 s to 1 s, depending on the product. */
 #define GS_PERIOD_NS UINT64_C(166666667)
 #define GS_NONE UINT16_MAX               /* no item */
 #define GS_NO_PROC UINT32_MAX
@@ -76,7 +76,7 @@ struct gs_item {
 	uint64_t tag; /* not 0: the item is kept when done, until its owner collects it */
 	uint64_t dep_seq[GS_MAX_DEPS];
 	uint16_t dep_item[GS_MAX_DEPS];
-	/* Derived: an unready item is in the list of one unfinished dependency. */
+	/* The fields below are derived. An unready item is in the list of one unfinished dependency. */
 	uint16_t next; /* in the item's list: ready, timed, or siblings below a dependency */
 	uint16_t prev;
 	uint16_t first_child;
@@ -180,7 +180,7 @@ struct gs_gpu {
 	uint32_t copy_stamp; /* 1: an event behind a copy is stamped at its end, whichever process has the GPU */
 	uint32_t sampled;    /* 1: each of NVML's samples names a single process, see timeline.h */
 	uint64_t config_reserved[2];
-	/* Time. */
+	/* These fields record time. */
 	uint64_t slice_start_ns; /* 0: no slice */
 	uint64_t hold_from_ns; /* compute starts no earlier (switching loss) */
 	uint64_t busy_ns; /* union of the times in which any process held the GPU */
@@ -258,7 +258,7 @@ struct gs_importer {
 	uint32_t count; /* 0: a free entry */
 };
 
-/* Memory that was exported to other processes, see shared.h. */
+/* gs_shared is memory that was exported to other processes (shared.h). */
 struct gs_shared {
 	uint64_t id; /* 0: a free entry */
 	uint64_t bytes;
@@ -367,13 +367,14 @@ const char *gs_path(void);
 int gs_open(struct gs_handle *handle, const char *path, enum gs_role role);
 
 /*
- * gs_close releases the identity and unmaps the state. A library must not call it before its
- * process ends: closing the file drops every lock of the process on the file, including locks of
- * the other library.
+ * gs_close releases the identity and unmaps the state. A library must not call gs_close before its
+ * process ends, because closing the file drops every lock of the process on the file, including
+ * locks of the other library.
  */
 void gs_close(struct gs_handle *handle);
 
-/* gs_gpu_visible reports whether this process may use the GPU: it can open the device file. */
+/* gs_gpu_visible reports whether this process may use the GPU, because the process can open the
+ * device file. */
 bool gs_gpu_visible(const struct gs_handle *handle, uint32_t gpu);
 
 /* gs_now returns CLOCK_MONOTONIC in ns. */
@@ -384,25 +385,27 @@ void gs_lock(struct gs_handle *handle);
 void gs_unlock(struct gs_handle *handle);
 
 /*
- * gs_proc_alive reports whether the process in this slot lives. gs_proc_alive sets *pid to its pid
- * in the caller's pid namespace, or 0 if it has none there. No lock is needed.
+ * gs_proc_alive reports whether the process in this slot lives. gs_proc_alive sets *pid to the
+ * process's pid in the caller's pid namespace, or to 0 if the process has no pid in the namespace.
+ * gs_proc_alive needs no lock.
  */
 bool gs_proc_alive(struct gs_handle *handle, uint32_t slot, pid_t *pid);
 
-/* gs_proc_next returns the next slot in use from *cursor on (start with 0), otherwise NULL. The
+/* gs_proc_next returns the next slot in use from *cursor on (start with 0), or NULL at the end. The
  * caller holds the lock. */
 struct gs_proc *gs_proc_next(struct gs_handle *handle, uint32_t *cursor);
 
-/* gs_reap frees memory, queued work and slots of dead processes. gs_reap returns the live count.
- * The caller holds the lock. */
+/* gs_reap frees memory, queued work and slots of dead processes. gs_reap returns the number of live
+ * processes. The caller holds the lock. */
 uint32_t gs_reap(struct gs_handle *handle);
 
 /* gs_slot returns the index of a process in the table. */
 uint32_t gs_slot(const struct gs_handle *handle, const struct gs_proc *proc);
 
 /*
- * gs_charge charges and uncharges physical memory of the calling process. gs_charge() reaps dead
- * processes, and returns false if the GPU has too little memory left. The caller holds the lock.
+ * gs_charge charges physical memory to the calling process, and gs_uncharge reverses a charge.
+ * gs_charge reaps dead processes, and returns false if the GPU has too little memory left. The
+ * caller holds the lock.
  */
 bool gs_charge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
 void gs_uncharge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);

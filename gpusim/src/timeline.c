@@ -22,7 +22,8 @@ static bool has_bit(const uint64_t *bits, uint32_t bit)
 	return bits[bit / 64] >> (bit % 64) & 1;
 }
 
-/* next_bit returns the first set bit at or after from, wrapping around; GS_NO_PROC if none. */
+/* next_bit returns the first set bit at or after from, wrapping around, or GS_NO_PROC if no bit is
+ * set. */
 static uint32_t next_bit(const uint64_t *bits, uint32_t from)
 {
 	const uint32_t words = GS_MAX_PROCS / 64;
@@ -39,8 +40,8 @@ static uint32_t next_bit(const uint64_t *bits, uint32_t from)
 }
 
 /*
- * together reports whether two processes share a slice. A process has a slice by itself, or all
- * clients of the Multi-Process Service share it.
+ * together reports whether two processes share a slice. All clients of the Multi-Process Service
+ * share a slice. Any other process has a slice by itself.
  */
 static bool together(const struct gs_state *state, uint32_t a, uint32_t b)
 {
@@ -66,7 +67,7 @@ static uint32_t member_from(const struct gs_state *state, const struct gs_gpu *g
 	return GS_NO_PROC;
 }
 
-/* Iterates over the processes that hold the GPU now and have ready work. */
+/* FOR_MEMBERS iterates over the processes that hold the GPU now and have ready work. */
 #define FOR_MEMBERS(state, gpu, slot)                                     \
 	for (uint32_t slot = member_from(state, gpu, 0); slot != GS_NO_PROC; \
 	     slot = member_from(state, gpu, slot + 1))
@@ -76,8 +77,8 @@ static bool holds(const struct gs_state *state, const struct gs_gpu *gpu)
 	return gpu->current != GS_NO_PROC && member_from(state, gpu, 0) != GS_NO_PROC;
 }
 
-/* next_party returns the process that has the next slice, after the current ones; GS_NO_PROC if
- * none. */
+/* next_party returns the process that gets the slice after the current slice, or GS_NO_PROC if no
+ * process waits. */
 static uint32_t next_party(const struct gs_state *state, const struct gs_gpu *gpu)
 {
 	uint32_t slot = gpu->current;
@@ -96,7 +97,8 @@ static bool others_wait(const struct gs_state *state, const struct gs_gpu *gpu)
 	return gpu->runnable_count > 1 && next_party(state, gpu) != GS_NO_PROC;
 }
 
-/* waits reports whether a kernel's time is over and it waits for the kernel that it meets. */
+/* waits reports whether a kernel's time is over and the kernel waits for the kernel that it meets.
+ */
 static bool waits(const struct gs_item *item)
 {
 	return item->remaining_ns == 0 && item->meet_mine && !item->met;
@@ -116,7 +118,7 @@ static void begin_slice(struct gs_gpu *gpu, uint32_t slot, uint64_t at, uint64_t
 
 /*
  * ends_now reports whether the GPU's holder has only items left that take no time. An event right
- * behind a kernel that ends with the slice is reached before the GPU changes over.
+ * behind a kernel that ends with the slice is reached before the GPU switches.
  */
 static bool ends_now(struct gs_state *state, const struct gs_gpu *gpu)
 {
@@ -171,9 +173,9 @@ static uint32_t filled(struct gs_state *state, uint32_t g, uint32_t slot)
 }
 
 /*
- * start_member starts a process's ready items in order, as far as they fit its own part and the
- * free part of the GPU. start_member returns false if an item waits for another process's items to
- * leave the GPU.
+ * start_member starts a process's ready items in order, as long as the items fit the process's part
+ * and the free part of the GPU. start_member returns false if an item waits for another process's
+ * items to leave the GPU.
  */
 static bool start_member(struct gs_state *state, uint32_t g, uint32_t slot, uint32_t *demand)
 {
@@ -201,7 +203,7 @@ static bool start_member(struct gs_state *state, uint32_t g, uint32_t slot, uint
 
 /*
  * start_items starts the items of clients that share a slice in turn. No client overtakes a client
- * that waits for room, which might otherwise never start.
+ * that waits for room, because the waiting client might never start.
  */
 static void start_items(struct gs_state *state, uint32_t g)
 {
@@ -326,7 +328,7 @@ static void run_gpu(struct gs_state *state, uint32_t g, uint64_t to)
 		gs_sample_period(gpu, &state->procs[gpu->current].gpu[g], from, to);
 }
 
-/* meet checks whether the kernel that this kernel meets waits for it on some GPU. */
+/* meet checks whether the counterpart of this kernel waits for this kernel on some GPU. */
 static void meet(struct gs_state *state, uint32_t slot, struct gs_item *item)
 {
 	for (uint32_t g = 0; g < state->gpu_count; g++) {

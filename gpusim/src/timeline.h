@@ -37,7 +37,7 @@ struct gs_work {
 	uint32_t dep_count;
 };
 
-/* The items' own process calls each function, under the lock, after gs_advance(). */
+/* The process of the items calls each function under the lock, after gs_advance(). */
 
 /* gs_enqueue queues work. gs_enqueue returns a reference with seq 0 if the queue is full. */
 struct gs_ref gs_enqueue(struct gs_handle *handle, const struct gs_work *work);
@@ -45,7 +45,8 @@ struct gs_ref gs_enqueue(struct gs_handle *handle, const struct gs_work *work);
 bool gs_is_pending(const struct gs_handle *handle, struct gs_ref ref);
 
 /*
- * gs_collect removes the next finished tagged item from the table; false if there is none.
+ * gs_collect removes the next finished tagged item from the table, or returns false if no such item
+ * exists.
  */
 bool gs_collect(struct gs_handle *handle, struct gs_item *item);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements a process's own queue: work is added, and removed when it is done. */
+/* This file implements a process's own queue. The process adds work, and removes finished work. */
 #include "timeline.h"
 
 #include "items.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each branch's library exports its names and no other; calls of later drivers work. */
+/* This test checks that each branch's library exports exactly the branch's names, and that calls of
+ * later drivers work. */
 #include "harness.h"
 
 #include <dlfcn.h>
@@ -76,7 +77,7 @@ static void count(void *data)
 	__atomic_add_fetch((int *)data, 1, __ATOMIC_SEQ_CST);
 }
 
-/* CUDA_MEMCPY3D_BATCH_OP of the driver's interface. */
+/* copy_3d is CUDA_MEMCPY3D_BATCH_OP of the driver's interface. */
 struct copy_3d {
 	struct {
 		int type;
@@ -90,7 +91,7 @@ struct copy_3d {
 };
 
 /*
- * The result is the time on the GPU of the work that a call queues in stream 0, in ms. The work is
+ * TIMED returns the GPU's time for the work that a call queues in stream 0, in ms. The work is
  * behind a kernel, so the time of the call itself does not count.
  */
 #define TIMED(call) \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This test covers the failures and costs of calls that a profile sets by name: of both libraries,
- * in every way to reach the call. Arguments and results pass the entries unchanged.
+ * This test covers the failures and costs of calls that a profile sets by name, for both libraries
+ * and every way to reach a call. Arguments and results pass the entries unchanged.
  */
 #include "harness.h"
 
@@ -45,8 +45,8 @@ int sim_impl_refused(int value)
 	return -value;
 }
 
-/* sim_impl_varied takes alternating integers and doubles. sim_impl_varied returns 1 if each has the
- * value of its place. */
+/* sim_impl_varied takes alternating integers and doubles. sim_impl_varied returns 1 if each
+ * argument has the value of its place. */
 int sim_impl_varied(int count, ...)
 {
 	va_list list;
@@ -63,7 +63,7 @@ double sim_impl_weighed(int64_t i1, double d1, int64_t i2, double d2, int64_t i3
 			double d4, int64_t i5, double d5, int64_t i6, double d6, int64_t i7, double d7,
 			int64_t i8, double d8, int64_t i9, double d9, int64_t i10, double d10)
 {
-	/* This is the compiler's assumption about a function's frame. */
+	/* The compiler assumes this alignment of a function's frame. */
 	CHECK((uintptr_t)__builtin_frame_address(0) % 16 == 0);
 	CHECK(i1 == 1 && i2 == 2 && i3 == 3 && i4 == 4 && i5 == 5);
 	CHECK(i6 == 6 && i7 == 7 && i8 == 8 && i9 == 9 && i10 == INT64_MIN);
@@ -117,7 +117,7 @@ static void watched(void *nothing)
 	CHECK(reached == 2); /* a call that fails has no effect */
 }
 
-/* The call that loads the profile is among the calls that fail. */
+/* The call that loads the profile is one of the calls that fail. */
 static void first(void *nothing)
 {
 	static const struct gs_driver driver = {
@@ -143,7 +143,7 @@ static void *call_often(void *nothing)
 	return NULL;
 }
 
-/* Exactly the number of calls that the profile sets fails, in any thread. */
+/* Exactly the configured number of calls fails, in any thread. */
 static void threads(void *nothing)
 {
 	static const struct gs_driver driver = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This test covers the rules of captures and events in a real driver. capture_test.conf enables
- * them. */
+/* This test covers the rules of captures and events in a real driver. capture_test.conf enables the
+ * rules. */
 #include "harness.h"
 
 #include <pthread.h>
@@ -142,7 +142,7 @@ static void captured_things(void)
 	capture_begin(other, CU_STREAM_CAPTURE_MODE_RELAXED);
 	CHECK(cuStreamQuery(other) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK(capture_end(other) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	/* A context includes all its streams, non-blocking streams too. */
+	/* A context includes all its streams, also non-blocking streams. */
 	capture_begin(other, CU_STREAM_CAPTURE_MODE_RELAXED);
 	CHECK(cuCtxSynchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK(capture_end(other) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -198,11 +198,11 @@ static void modes(void)
 	       relaxed = CU_STREAM_CAPTURE_MODE_RELAXED };
 
 	for (int mode = global; mode <= relaxed; mode++) {
-		/* The querying thread's own capture. */
+		/* The querying thread owns the capture. */
 		CHECK(allowed(mode, global, false) == (mode == relaxed));
 		CHECK(allowed(mode, local, false) == (mode == relaxed));
 		CHECK(allowed(mode, relaxed, false));
-		/* Another thread's capture. */
+		/* Another thread owns the capture. */
 		CHECK(allowed(mode, global, true) == (mode != global));
 		CHECK(allowed(mode, local, true));
 		CHECK(allowed(mode, relaxed, true));

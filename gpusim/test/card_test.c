@@ -58,7 +58,7 @@ static int by_length(const void *a, const void *b)
 
 enum { KERNELS = 60 };
 
-/* Measures kernels of this length, and sorts their times in ms. */
+/* stamp_many measures kernels of this length, and sorts the kernels' times in ms. */
 static void stamp_many(uint64_t ns, double ms[KERNELS])
 {
 	for (int i = 0; i < KERNELS; i++)
@@ -73,11 +73,12 @@ static void the_clock_is_slewed(void *unused)
 	(void)unused;
 	begin();
 	kernel("spin");
-	/* The launches between the stamps take time, too: most with instrumentation. */
+	/* The launches between the stamps also take time, most with instrumentation. */
 	stamp_many(1000, launches);
 	usual = launches[KERNELS / 2] - 1e-3;
 	stamp_many(4 * MS, ms);
-	/* The clock runs at one of two rates, each for half of the time: these are the medians. */
+	/* The clock runs at each of two rates for half of the time. The quartiles are the medians of
+	 * the two rates. */
 	BETWEEN(ms[KERNELS / 4] - usual, 4.035, 4.055); /* 4 × (1.02 − 0.01) */
 	BETWEEN(ms[KERNELS * 3 / 4] - usual, 4.115, 4.16);
 	BETWEEN(ms[0], 4.035, 4.055);
@@ -131,8 +132,8 @@ static void kernels_of_a_queue_run_side_by_side(void *unused)
 	BETWEEN((double)gpu_time(getpid(), 0) / 1e6, 39.9, 41);
 }
 
-/* event_beside_a_kernel queries a stream's event beside a kernel of 20 ms in another stream: 0, or
- * NOT_READY behind the kernel. */
+/* event_beside_a_kernel queries a stream's event beside a kernel of 20 ms in another stream. The
+ * result is 0, or NOT_READY if the event is behind the kernel. */
 static CUresult event_beside_a_kernel(void)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);

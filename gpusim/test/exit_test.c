@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This test covers the driver's state in exit handlers, with a driver that has one too: see
- * exit_test.conf. */
+/* This test covers the driver's state in exit handlers, with a driver that also has an exit handler
+ * (exit_test.conf). */
 #include "harness.h"
 
 #include <stdlib.h>

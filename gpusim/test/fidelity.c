@@ -4,8 +4,8 @@
  * measurements of programs on this machine:
  *   fidelity pair|gaps|latency|calls|CALL
  * "calls" lists the calls whose cost was recorded.
- * The program ends with OUT_OF_BOUNDS if a figure is more than 5 % off. Times are the GPU's, so
- * they hold on a busy host. The time of a call is the best of many batches.
+ * The program ends with OUT_OF_BOUNDS if a figure is more than 5 % off. Times are on the GPU's clock,
+ * so a busy host does not change the times. The time of a call is the best of many batches.
  */
 #include "harness.h"
 
@@ -43,7 +43,7 @@ static pid_t start_saturating(uint64_t kernel_ns)
 	return pid;
 }
 
-/* The GPU's time, and the work of two processes up to then, at one moment. */
+/* moment is a time of the GPU, and the work of two processes up to this time. */
 struct moment {
 	uint64_t time_ns;
 	struct {
@@ -76,7 +76,8 @@ static struct moment look(const pid_t pids[2])
 	return now;
 }
 
-/* pair measures each process's share of the rate of a lone process, which has all of the time. */
+/* pair measures each process's rate as a share of the rate of a lone process, which has all of the
+ * time. */
 static void pair(void)
 {
 	pid_t pids[2] = {start_saturating(200000), start_saturating(20 * MS)};
@@ -113,7 +114,8 @@ static void gaps(void)
 
 #define SAMPLES 150
 
-/* An event and the host's time of its stamp: host and GPU have no common clock. */
+/* stamp is an event and the host's time of the event's stamp, because host and GPU have no common
+ * clock. */
 struct stamp {
 	CUevent event;
 	uint64_t at;
@@ -128,7 +130,8 @@ static CUevent make_event(void)
 	return event;
 }
 
-/* On an idle GPU an event is stamped during the call. The quickest of several is best. */
+/* make_stamp records events on an idle GPU, which stamps an event during the call. make_stamp
+ * returns the event of the quickest call. */
 static struct stamp make_stamp(void)
 {
 	DRIVER(cuEventRecord, CUevent, CUstream);
@@ -239,7 +242,8 @@ static void latency(void)
 static CUevent done[2];
 static CUdeviceptr piece;
 
-/* void makes this many calls of a driver function, with the calls that belong to it. */
+/* batch makes this many calls of a driver function, together with the calls that belong to the
+ * function. */
 typedef void (*batch)(void *call, int count);
 
 static void launches(void *call, int count)
@@ -315,7 +319,7 @@ static void ordered_pairs(void *call, int count)
 
 /*
  * The table has no calls below 100 ns (cuEventElapsedTime 69, cuStreamIsCapturing 18,
- * cuCtxGetCurrent 14): they take as long as two readings of this host's clock.
+ * cuCtxGetCurrent 14), because such calls take as long as two readings of this host's clock.
  */
 static const struct {
 	const char *call, *counterpart; /* the other half of a pair */
@@ -336,7 +340,7 @@ static const struct {
 
 /*
  * time_calls returns the time of a call in the quicker batches. The host delayed the other batches.
- * A batch is short, so that a busy host leaves some undisturbed.
+ * A batch is short, so that a busy host does not disturb all batches.
  */
 static double time_calls(batch run, void *call, double recorded)
 {
@@ -356,7 +360,8 @@ static double time_calls(batch run, void *call, double recorded)
 	return took[BATCHES / 4];
 }
 
-/* time_call compares the cost of this call, or of its counterpart's; false if none was recorded. */
+/* time_call compares the cost of this call, or of its counterpart, with the recorded cost.
+ * time_call returns false if no cost was recorded. */
 static bool time_call(const char *name)
 {
 	DRIVER(cuEventRecord, CUevent, CUstream);

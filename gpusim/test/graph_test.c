@@ -218,7 +218,7 @@ static void capture(void)
 	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	CHECK(query_in_another_thread(plain) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK(cuStreamEndCapture(a, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	/* … but not a thread-local one. */
+	/* … but not a thread-local capture. */
 	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	CHECK(query_in_another_thread(plain) == CUDA_SUCCESS);
 	OK(cuStreamEndCapture(a, &graph));
@@ -229,7 +229,7 @@ static void capture(void)
 	OK(cuStreamWaitEvent(b, fork_event, 0));
 	spin(b, MS, 1);
 	CHECK(cuStreamEndCapture(a, &graph) == CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-	/* A wait for a capturing stream is invalid too. */
+	/* A wait for a capturing stream is also invalid. */
 	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	CHECK(cuStreamSynchronize(a) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK(cuStreamEndCapture(a, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);

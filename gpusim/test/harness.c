@@ -142,7 +142,8 @@ struct gs_handle *observer(void)
 }
 
 /*
- * find locks and advances the state. find returns the slot of a process, NULL if it has none.
+ * find locks and advances the state. find returns the slot of a process, or NULL if the process has
+ * no slot.
  */
 static struct gs_proc *find(struct gs_handle *handle, pid_t pid)
 {

@@ -21,12 +21,12 @@
 extern const char test_ptx[];
 
 /*
- * driver returns an entry point of the simulated libcuda.so.1. driver ends the test if it is
- * missing.
+ * driver returns an entry point of the simulated libcuda.so.1. driver ends the test if the entry
+ * point is missing.
  */
 void *driver(const char *name);
 
-/* Declares a pointer to a driver function of the same name in this scope. */
+/* DRIVER declares a pointer to a driver function of the same name in this scope. */
 #define DRIVER(name, ...) CUresult (*name)(__VA_ARGS__) = (CUresult (*)(__VA_ARGS__))driver(#name)
 
 #define CHECK(condition) \
@@ -47,8 +47,8 @@ void *driver(const char *name);
 	} while (0)
 
 /*
- * The exit status of a test that found a value out of bounds. run.sh repeats
- * the test: most such values are times, which a stalled machine distorts.
+ * OUT_OF_BOUNDS is the exit status of a test that found a value out of bounds. run.sh repeats the
+ * test, because most of these values are times, which a stalled machine distorts.
  */
 enum { OUT_OF_BOUNDS = 75 };
 
@@ -80,7 +80,7 @@ void kill_hard(pid_t pid);
 
 /* observer returns the state for an observer. */
 struct gs_handle *observer(void);
-/* physical returns the physical bytes of a process, 0 if it has no slot. */
+/* physical returns the physical bytes of a process, or 0 if the process has no slot. */
 uint64_t physical(pid_t pid, uint32_t gpu);
 uint64_t gpu_time(pid_t pid, uint32_t gpu);
 uint64_t used(uint32_t gpu);

@@ -11,7 +11,7 @@
 enum { CUBIN = 0, PTX = 1, OBJECT = 3 };
 enum { WALL_TIME = 2, INFO_LOG = 3, INFO_BYTES = 4, ERROR_LOG = 5, ERROR_BYTES = 6 };
 
-/* The output of gcc's back end: declarations first, then definitions. */
+/* caller is the output of gcc's back end: declarations first, then definitions. */
 static const char caller[] = HEAD
 	"// BEGIN GLOBAL FUNCTION DECL: helper\n"
 	".extern .func (.param .u32 %value_out) helper (.param .u32 %in_ar0);\n"

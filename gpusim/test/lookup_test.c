@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every name exists, and recorded look-ups of real programs succeed. */
+/* This test checks that every name exists, and that recorded look-ups of real programs succeed. */
 #include "harness.h"
 
 #include <dlfcn.h>

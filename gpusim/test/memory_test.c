@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This test covers every way to allocate device memory: how much it takes, and that freeing returns
- * it. */
+/* This test covers every way to allocate device memory. The test checks how much memory an
+ * allocation takes, and that freeing returns the memory. */
 #include "harness.h"
 
 #include <string.h>
@@ -408,7 +408,7 @@ static void export_pool(void *unused)
 	CHECK(physical(getpid(), 0) == CONTEXT + 6 * MIB);
 }
 
-/* Imported allocations of pools cost nothing either. The allocations end with their exporter. */
+/* Imported allocations of pools also cost nothing. The allocations end with their exporter. */
 static void imported_pieces_cost_nothing(void *unused)
 {
 	DRIVER(cuMemPoolImportFromShareableHandle, CUmemoryPool *, void *, int, unsigned long long);

@@ -95,7 +95,7 @@ static void setup(void)
 	setenv("CUDA_MPS_LOG_DIRECTORY", text, 1);
 }
 
-/* Cleans up when the test ends in any way. Children of the test skip the cleanup. */
+/* teardown cleans up when the test ends in any way. Children of the test skip the cleanup. */
 static void teardown(void)
 {
 	char text[160];
@@ -255,7 +255,7 @@ static void the_environment_only_narrows(void)
 
 /* ---- number of clients ---- */
 
-/* stay makes a context, reports that and waits to be killed. */
+/* stay makes a context, reports the context, and waits until the test kills the process. */
 static void stay(void *argument)
 {
 	int *there = argument;
@@ -304,7 +304,7 @@ static void a_gpu_serves_48_clients(void)
 
 /* ---- the end of the daemon ---- */
 
-/* Works until a call fails. The error must report that the server is gone. */
+/* work_to_the_end works until a call fails. The error must report that the server is gone. */
 static void work_to_the_end(void *argument)
 {
 	DRIVER(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This test covers time beside the work itself: switches, gaps, latency of launches; and NVML's
+/* This test covers time beside the work itself (switches, gaps, latency of launches), and NVML's
  * samples. */
 #include "harness.h"
 
@@ -110,7 +110,7 @@ static void a_preemption_costs(void *unused)
 
 #define TURNS 20
 
-/* The GPU switches to a process with a short kernel, and the process yields it. */
+/* The GPU switches to a process with a short kernel, and the process yields the GPU. */
 static void a_yield_costs(void *unused)
 {
 	DRIVER(cuCtxSynchronize, void);

@@ -14,7 +14,7 @@ struct sides {
 	pid_t exporter;
 };
 
-/* The data that accompany the pool's descriptor. */
+/* pieces are the data that accompany the pool's descriptor. */
 struct pieces {
 	CUmemPoolPtrExportData first, second;
 };
@@ -72,7 +72,8 @@ static uint64_t attribute(CUmemoryPool pool, int which)
 	return value;
 }
 
-/* export exports two allocations of a pool, keeps them until asked to end, and ends. */
+/* export exports two allocations of a pool, keeps the allocations until the test asks for the end,
+ * and ends. */
 static void export(void *argument)
 {
 	DRIVER(cuMemAllocFromPoolAsync, CUdeviceptr *, size_t, CUmemoryPool, CUstream);
@@ -181,7 +182,8 @@ static void check_piece(CUdeviceptr address, CUmemoryPool pool, uint64_t size)
 	CHECK(length == size && of == pool);
 }
 
-/* The child ends while this process uses its memory: it is charged here until the pool ends. */
+/* The child ends while this process uses the child's memory. This process is charged with the
+ * memory until the pool ends. */
 static void imports_outlive_their_exporter(struct sides *sides)
 {
 	DRIVER(cuMemPoolImportFromShareableHandle, CUmemoryPool *, void *, int, unsigned long long);

@@ -43,15 +43,15 @@ static void the_total_is_never_exceeded(void)
 	for (int i = 0; i < 4; i++)
 		kill_hard(hogs[i]);
 	/*
-	 * No process has read the state since: an allocation detects dead processes by itself.
+	 * No process has read the state since the death. An allocation detects dead processes by
+	 * itself.
 	 */
 	begin();
 	OK(cuMemAlloc_v2(&address, 3000 * MIB));
 }
 
 /*
- * The process allocates, frees and launches for ever. The test kills the process at a random
- * moment.
+ * churn allocates, frees and launches for ever. The test kills the process at a random moment.
  */
 static void churn(void *unused)
 {
@@ -104,7 +104,7 @@ static void a_storm_of_kills_leaves_nothing(void)
 	gs_unlock(handle);
 }
 
-/* Dies with the lock held and sums and lists half changed. */
+/* die_inside dies while it holds the lock, with half-changed sums and lists. */
 static void die_inside(void *role)
 {
 	struct gs_handle handle;
@@ -136,7 +136,7 @@ static void a_dead_holder_is_replaced(enum gs_role role)
 	BETWEEN(gs_now() - from, 0, 200 * MS);
 	CHECK(handle->state->recoveries == before + 1);
 	CHECK(handle->state->gpus[0].runnable_count == 0);
-	/* A new process that takes the dead one's identity frees the lock too. */
+	/* A new process that takes the dead process's identity also frees the lock. */
 	child = start(die_inside, &role);
 	CHECK(waitpid(child, &status, 0) == child);
 	CHECK(gs_open(&other, gs_path(), role) == 0);
@@ -173,7 +173,7 @@ static void die_holding(void *slot)
 }
 
 /*
- * A new process is never treated as the living owner of a dead process's memory.
+ * The simulator never treats a new process as the living owner of a dead process's memory.
  */
 static void a_newcomer_is_not_the_dead(void *unused)
 {
@@ -247,7 +247,7 @@ static void uuid_text(uint32_t gpu, char text[41])
 		out += sprintf(out, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u[i]);
 }
 
-/* The visible GPUs, in order, for a value of CUDA_VISIBLE_DEVICES. */
+/* visible is a value of CUDA_VISIBLE_DEVICES, and the visible GPUs in order. */
 struct visible {
 	const char *list, *expected;
 };

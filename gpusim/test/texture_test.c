@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This test covers texture and surface objects: allowed resources, and that the objects take no
- * memory.
+ * This test covers texture and surface objects. The test checks the allowed resources, and that the
+ * objects take no memory.
  */
 #include "harness.h"
 

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Time in which even a host slowed down by instrumentation fills the queue. */
+/* LEAD_NS is the time in which even a host slowed down by instrumentation fills the queue. */
 #define LEAD_NS (100 * MS)
 
 /* timed returns the time between two events around work in the default stream, in ms. */
@@ -181,7 +181,7 @@ static void latency_beside_a_saturating_neighbour(void *unused)
 		sum += (double)ms;
 		sleep_ns(7300000);
 	}
-	/* The event waits for the rest of the other process's slice; then the slices alternate. */
+	/* The event waits for the rest of the other process's slice. Then the slices alternate. */
 	BETWEEN(sum / 40, 2.0, 2.15);
 	kill_hard(neighbour);
 }
@@ -266,7 +266,7 @@ static void launches_block_when_the_queue_is_full(void *unused)
 	from = gs_now();
 	for (int i = 0; i < 3000; i++)
 		spin(NULL, 100000, 1);
-	/* All launches except a queue's length have ended. A busy host may be later. */
+	/* All launches have ended except as many as a queue holds. A busy host may take longer. */
 	BETWEEN(gs_now() - from, 190 * MS, 20000 * MS);
 	OK(cuCtxSynchronize());
 	BETWEEN(gs_now() - from, 299 * MS, 20000 * MS);
@@ -282,7 +282,7 @@ static void meet(CUstream stream, uint64_t ns, uint64_t mine, uint64_t theirs, u
 	OK(cuLaunchKernel(kernel("meet"), 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
 }
 
-/* Both kernels end with the later one. Kernels with another turn meet separately. */
+/* Both kernels end with the later kernel. Kernels with another turn meet separately. */
 static void two_turns(void)
 {
 	meet(stream_a, 5 * MS, 0x1000, 0x2000, 1);
@@ -302,7 +302,7 @@ static void kernels_meet(void *unused)
 	OK(cuStreamCreate(&stream_b, 0));
 	kernel("meet");
 	BETWEEN(timed(two_turns), 49.9, 50.1);
-	/* A kernel without a counterpart holds the GPU until one arrives. */
+	/* A kernel without a counterpart holds the GPU until a counterpart arrives. */
 	meet(stream_a, MS, 0x1000, 0x2000, 3);
 	meet(stream_b, MS, 0x2000, 0x1000, 4);
 	sleep_ns(50 * MS);

@@ -19,7 +19,7 @@ static int compare(const void *name, const void *entry)
 	return strcmp(name, *(const char *const *)entry);
 }
 
-/* Cuts the next word off a line, NULL at its end. */
+/* next_word cuts the next word off a line, and returns NULL at the line's end. */
 static char *next_word(char **line)
 {
 	char *word = *line + strspn(*line, " \t");

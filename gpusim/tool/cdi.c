@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gpusim cdi prints the Container Device Interface specification with which a
- * container runtime passes simulated GPUs to containers. `nvidia-ctk cdi
- * generate` prints the same for real GPUs.
+ * gpusim cdi prints the Container Device Interface specification with which a container runtime
+ * passes simulated GPUs to containers. `nvidia-ctk cdi generate` prints such a specification for
+ * real GPUs.
  */
 #include "tool.h"
 

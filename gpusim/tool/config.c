@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file reads configurations and profiles: lines of "key = value", with # before comments. A
- * configuration may add GPUs by [gpu] lines. Keys before the first are defaults for all. A profile
- * has no [gpu]. Unknown keys are errors in configurations and profiles.
+ * configuration may add GPUs by [gpu] lines. Keys before the first [gpu] line are defaults for all
+ * GPUs. A profile has no [gpu] lines. Unknown keys are errors in configurations and profiles.
  */
 #include "config.h"
 #include "value.h"

@@ -11,11 +11,11 @@ struct config {
 	char problem[128];             /* the error of a line, if it is known */
 };
 
-/* config_add_cost parses "cuLaunchKernel 2983ns". The last line of a call counts. */
+/* config_add_cost parses "cuLaunchKernel 2983ns". The last line for a call applies. */
 bool config_add_cost(struct config *config, char *line);
 
 /*
- * config_add_failure parses "cuEventRecord 999 after 3 count 2"; "after" and "count" are optional.
+ * config_add_failure parses "cuEventRecord 999 after 3 count 2". "after" and "count" are optional.
  */
 bool config_add_failure(struct config *config, char *line);
 
@@ -24,7 +24,7 @@ bool config_add_failure(struct config *config, char *line);
 bool config_add_gpu(struct config *config);
 
 /*
- * config_read reads a file into the configuration. [gpu] lines are errors unless `gpus`.
+ * config_read reads a file into the configuration. [gpu] lines are errors unless `gpus` is true.
  * config_read returns 0, or 1 after printing the line and its error.
  */
 int config_read(struct config *config, const char *path, bool gpus);

@@ -84,7 +84,7 @@ static bool parse_options(struct holding *holding, int argc, char **argv)
 }
 
 /* choose_gpu returns the GPU to hold, or -1. Like any program, this program gets a GPU whose device
- * it can open. */
+ * the program can open. */
 static int choose_gpu(const struct gs_handle *handle, const char *name)
 {
 	int named = name ? tool_find_gpu(handle->state, name) : -1;

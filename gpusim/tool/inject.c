@@ -10,7 +10,7 @@
 
 enum { XID_FALLEN_OFF_BUS = 79, XID_RECOVERY_ACTION = 154 };
 
-/* An effect on one GPU; `value` is the fault's number. The caller holds the lock. */
+/* effect applies a fault to one GPU. `value` is the fault's number. The caller holds the lock. */
 typedef void (*effect)(struct gs_handle *handle, uint32_t gpu, uint64_t value);
 
 static void add_xid(struct gs_handle *handle, uint32_t gpu, uint64_t value)
@@ -37,7 +37,7 @@ static void set_hang(struct gs_handle *handle, uint32_t gpu, uint64_t seconds)
 			 __ATOMIC_RELAXED);
 }
 
-/* A changed recovery action is an XID too, as on a real GPU. */
+/* A changed recovery action is also an XID, as on a real GPU. */
 static void set_recovery(struct gs_handle *handle, uint32_t gpu, uint64_t action)
 {
 	__atomic_store_n(&handle->state->gpus[gpu].faults.recovery, (uint32_t)action,

@@ -5,8 +5,8 @@
 #include "state.h"
 
 /*
- * A subcommand, which takes its arguments without the program's name and returns
- * an exit status.
+ * tool_command is a subcommand. A subcommand takes its arguments without the program's name, and
+ * returns an exit status.
  */
 typedef int (*tool_command)(int argc, char **argv);
 

@@ -9,10 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* value_number parses a number, and returns the text after it. */
+/* value_number parses a number, and returns the text after the number. */
 bool value_number(const char *text, uint64_t *value, const char **rest);
 
-/* A number that fits 32 bits, without text after it. */
+/* value_u32 parses a number that fits 32 bits, without text after the number. */
 bool value_u32(const char *text, uint32_t *value);
 
 /* value_size parses bytes, with an optional unit: 16GiB. */

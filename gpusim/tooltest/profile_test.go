@@ -77,7 +77,7 @@ func TestProfileIsNamedTwice(t *testing.T) {
 }
 
 // TestSeveralProfiles checks that a driver and a card combine, and that later profiles override
-// earlier ones, in whichever way they are named.
+// earlier profiles, with every way to name profiles.
 func TestSeveralProfiles(t *testing.T) {
 	dir := t.TempDir()
 	files := make([]string, 3)
@@ -131,7 +131,7 @@ func values(t *testing.T, path string) map[string][]string {
 	return set
 }
 
-// one returns the value of a key that is set once.
+// one returns the value of a key that the profile sets once.
 func one(t *testing.T, set map[string][]string, key string) string {
 	t.Helper()
 	if len(set[key]) != 1 {
@@ -164,9 +164,9 @@ func TestProfilesFollowTheFacts(t *testing.T) {
 	}
 }
 
-// TestH200Costs compares the costs of calls with those measured on an H200. The variants of a call
-// for per-thread streams cost the same as the call. The measured cost of a pair is the sum of its
-// two calls' costs.
+// TestH200Costs compares the costs of calls with the costs measured on an H200. The variants of a
+// call for per-thread streams cost the same as the call. The measured cost of a pair is the sum of
+// its two calls' costs.
 func TestH200Costs(t *testing.T) {
 	measured := map[string]string{
 		"cuLaunchKernel": "2983ns", "cuLaunchKernel_ptsz": "2983ns",
@@ -270,7 +270,7 @@ func TestUnreadableProfiles(t *testing.T) {
 	rejected(t, dir, ":1: Is a directory")
 }
 
-// rejected checks that no machine is created, and that the message names the file.
+// rejected checks that gpusim create makes no machine, and that the message names the file.
 func rejected(t *testing.T, path, phrase string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "gpusim")
@@ -283,7 +283,8 @@ func rejected(t *testing.T, path, phrase string) {
 	}
 }
 
-// TestCostsOfEveryLine checks that several costs of a call count as one, and that the last is used.
+// TestCostsOfEveryLine checks that several costs of a call count as one cost, and that the last
+// cost applies.
 func TestCostsOfEveryLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "often.conf")
 	if err := os.WriteFile(path, []byte(strings.Repeat("cost = cuInit 1us\n", 40)), 0o600); err != nil {

@@ -148,7 +148,7 @@ func TestInject(t *testing.T) {
 	}
 }
 
-// TestMisuse checks the exit status and that the message names the cause.
+// TestMisuse checks the exit status, and checks that the message names the cause.
 func TestMisuse(t *testing.T) {
 	machine := simtest.New(t, 1, gib)
 	tests := []struct {
