@@ -27,8 +27,8 @@ const (
 	runSize, runInodes = "64m", "20000"
 	// fullest is the highest allowed use of /run, in percent.
 	fullest = 80
-	// answerBound bounds the answer time of the agent's metrics: the agent asks the driver for a
-	// second at most.
+	// answerBound bounds the answer time of the agent's metrics. The agent waits for the driver for
+	// at most a second.
 	answerBound = 3 * time.Second
 	// ended is the time within which agent, guard and patcher must release the resources that
 	// tenants used.
@@ -60,7 +60,7 @@ func percent(all, free uint64) float64 {
 	return 100 * float64(all-free) / float64(max(all, 1))
 }
 
-// watchMetrics requests the agent's metrics every second. An agent that may be killed need not
+// watchMetrics requests the agent's metrics every second. An agent that the test may kill need not
 // answer, but an answer must not be an error.
 func (w *world) watchMetrics(ctx context.Context) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -109,7 +109,7 @@ var programs = map[string][]string{
 	"patcher": {"extended-resource-patcher"},
 }
 
-// look is the account of a program by the kernel and by the agent itself.
+// look contains the sizes of a program, as the kernel and the agent itself report them.
 type look struct {
 	pids        []int
 	rss         int64
@@ -117,8 +117,8 @@ type look struct {
 	goroutines  int // of the agent
 }
 
-// Bounds on the growth from before the first attack to after the last. A heap that has grown does
-// not return its memory to the kernel immediately.
+// These constants bound the growth from before the first attack to after the last attack. A heap
+// that has grown does not return its memory to the kernel immediately.
 const (
 	moreRSS, moreDescriptors, moreGoroutines = 96 * mib, 16, 32
 )
@@ -187,8 +187,8 @@ func (w *world) goroutines() int {
 	return 0
 }
 
-// checkOurs checks that after the attacks agent, guard and patcher are the same processes, and as
-// large.
+// checkOurs checks that agent, guard and patcher are the same processes after the attacks, and have
+// not grown beyond the bounds.
 func (w *world) checkOurs(before map[string]look) {
 	w.Helper()
 	var after map[string]look

@@ -17,12 +17,11 @@ import (
 )
 
 const (
-	// delayBound is the time by which hostile tenants may delay the start of another tenant's
-	// container.
+	// delayBound is the longest allowed delay of a container's start by hostile tenants.
 	delayBound = time.Second
 	// startPatience bounds one start.
 	startPatience = 30 * time.Second
-	// probeLife is how long a started pod stays: until it has filled its part.
+	// probeLife is the time for which a started pod stays. In this time the pod fills its part.
 	probeLife = 5 * time.Second
 	// longestCalm bounds the length of each part of a calm.
 	longestCalm = 25 * time.Second
@@ -37,7 +36,7 @@ type part struct {
 func (p part) median() time.Duration { return quantile(p.starts, 0.5) }
 func (p part) worst() time.Duration  { return quantile(p.starts, 1) }
 
-// slowest returns the request that took agent and guard longest.
+// slowest returns the request for which agent and guard took longest.
 func (p part) slowest() (most spent) {
 	for _, one := range p.handled {
 		if one.took > most.took {
@@ -60,10 +59,11 @@ func quantile(all []time.Duration, q float64) time.Duration {
 	return sorted[int(q*float64(len(sorted)-1))]
 }
 
-// calm measures, without injected failures, the cost of hostile tenants for others. The tenants act
-// twice, first with pods that request no resources of ours and reach none of our parts, because the
-// cost of pods for kubelet and the processors does not count. Delays by the two processors
-// themselves do not repeat, so a delay counts only when a second try shows it again.
+// calm measures, without injected failures, the cost of hostile tenants for other tenants. The
+// tenants act twice. The first time, their pods request no resources of ours and reach none of our
+// parts, because the cost of pods for kubelet and the processors does not count. Delays by the
+// processors themselves do not repeat, so a delay counts only if a second try shows the delay
+// again.
 func (w *world) calm(length time.Duration) {
 	w.Helper()
 	if len(w.tenants) == 0 {
@@ -84,7 +84,7 @@ func (w *world) calm(length time.Duration) {
 	w.checkOurs(before)
 }
 
-// compare tries at most twice.
+// compare compares hostile with harmless tenants, and tries at most twice.
 func (w *world) compare(h *handlers, length time.Duration) {
 	w.Helper()
 	const tries = 2
@@ -138,8 +138,8 @@ func delay(harmless, hostile part) error {
 	return nil
 }
 
-// measure starts one well-behaved pod after another while others act, and removes the pods that
-// they have left.
+// measure starts one well-behaved pod after another while others acts, and removes the pods that
+// others has left.
 func (w *world) measure(h *handlers, length time.Duration, others func(context.Context)) part {
 	w.Helper()
 	h.take()
@@ -168,7 +168,7 @@ func (w *world) probe() time.Duration {
 	w.Helper()
 	r := w.random(uint64(time.Since(w.begin)))
 	d := newDraft(fmt.Sprintf("probe-%d", w.subjects.next()), "probe", r)
-	// The pod must stay long enough to be seen.
+	// The pod must stay until the watcher has seen the pod.
 	d.pod.Spec.Containers = []corev1.Container{d.container("main", askMemory(700), false, fillScript(r, "2"))}
 	w.subjects.add(d.subject)
 	begin := time.Now()

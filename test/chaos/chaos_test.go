@@ -6,7 +6,7 @@
 // state directory. Only the GPU is simulated. The simulator, which knows no limits, provides the
 // reference values.
 //
-// Run `make image` first. `make chaos MINUTES=20` is the long form.
+// Run `make image` first. `make chaos MINUTES=20` runs the test for 20 minutes.
 //
 // The wall clock does not jump: time namespaces have no wall clock, so a jump would affect the
 // whole machine.
@@ -43,7 +43,7 @@ var (
 const (
 	name = "chaos"
 	gpus = 4
-	// gpuMemory is chosen so that every dialect's unit is a whole number of MiB.
+	// gpuMemory is the memory of a GPU, of which every dialect's unit is a whole number of MiB.
 	gpuMemory = 20000 * mib
 	mib       = 1 << 20
 	// contextBytes is the size of a context on a simulated GPU.
@@ -54,13 +54,13 @@ const (
 	shortestRound = 30 * time.Second
 	// patience bounds operations that take some seconds on an idle machine.
 	patience = 2 * time.Minute
-	// freed is the time after the last pod's end within which its reservation must be gone. The
-	// promise is 5 s; the rest is the time to read the state.
+	// freed is the time after the last pod's end within which the pod's reservation must be gone.
+	// The promise is 5 s; the rest is the time to read the state.
 	freed = 8 * time.Second
 )
 
-// eager makes kubelet restart ended containers immediately. Otherwise the test would usually find
-// no process to kill.
+// eager makes kubelet restart ended containers immediately. With kubelet's usual delays, the test
+// would often find no process to kill.
 //
 // Kubernetes divides the rest of the process table.
 const eager = `crashLoopBackOff: {maxContainerRestartPeriod: 1s}
@@ -72,9 +72,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestChaos checks that whatever dies, no container exceeds its allocation, none that asks for
-// nothing sees a GPU, and none runs without its limits. Running containers are not disturbed, and
-// ended containers leave nothing behind.
+// TestChaos checks containers under any failure. No container exceeds its allocation or runs
+// without its limits, and no container that requests no GPU sees a GPU. Failures disturb no running
+// container, and ended containers leave no state behind.
 func TestChaos(t *testing.T) {
 	w := newWorld(t)
 	defer w.down()
@@ -141,8 +141,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// slots is the number of containers that may share a GPU. By default a tenant whose pods ask for
-// little could take all slots, as no quota counts them.
+// slots is the number of containers that may share a GPU. With the default, a tenant could take all
+// slots with small pods, because no quota counts slots.
 const slots = 200
 
 // makeRoom configures agent and patcher with this number of slots.
@@ -167,7 +167,7 @@ func (w *world) makeRoom() {
 	}
 }
 
-// loadGuard restarts containerd, as docs/how-to/install.md describes it for the first install.
+// loadGuard restarts containerd, as docs/how-to/install.md describes for the first installation.
 func (w *world) loadGuard() {
 	w.Helper()
 	if err := w.Cluster.Restart(w.Context(), cluster.Containerd); err != nil {
@@ -178,7 +178,7 @@ func (w *world) loadGuard() {
 	}
 }
 
-// log prints immediately: go test prints a test's own log only when it has ended.
+// log prints immediately, because go test prints a test's own log only after the test.
 func (w *world) log(format string, args ...any) {
 	fmt.Printf("chaos %6.1fs: %s\n", time.Since(w.begin).Seconds(), strings.TrimSpace(fmt.Sprintf(format, args...)))
 }
@@ -191,8 +191,8 @@ func (w *world) broken(promise, format string, args ...any) {
 	w.Errorf("%6.1fs: %s: %s", time.Since(w.begin).Seconds(), promise, message)
 }
 
-// brokenOnce reports each broken promise once per subject, because the watchers detect it
-// repeatedly.
+// brokenOnce reports each broken promise once per subject, because the watchers detect a broken
+// promise repeatedly.
 func (w *world) brokenOnce(promise, culprit, format string, args ...any) {
 	if _, again := w.told.LoadOrStore(promise+" "+culprit, true); !again {
 		w.broken(promise, format, args...)
@@ -201,7 +201,7 @@ func (w *world) brokenOnce(promise, culprit, format string, args ...any) {
 
 func (w *world) random(lane uint64) *rand.Rand { return rand.New(rand.NewPCG(w.seed, lane)) }
 
-// watch starts the watchers, until down.
+// watch starts the watchers, which run until down.
 func (w *world) watch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stop = cancel
@@ -211,7 +211,7 @@ func (w *world) watch() {
 	}
 }
 
-// round breaks things for a time.
+// round injects failures for a time.
 func (w *world) round(length time.Duration) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(w.Context(), length)

@@ -14,10 +14,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// crowd is the largest number of subjects beside the steady ones.
+// crowd is the largest number of subjects beside the steady subjects.
 const crowd = 10
 
-// createPods keeps pods of all kinds coming and going.
+// createPods repeatedly creates and deletes pods of all kinds.
 func (w *world) createPods(ctx context.Context, r *rand.Rand) {
 	var lives sync.WaitGroup
 	room := make(chan struct{}, crowd)
@@ -27,7 +27,7 @@ func (w *world) createPods(ctx context.Context, r *rand.Rand) {
 		w.subjects.add(d.subject)
 		w.count.add("subjects", d.kind)
 		if err := make(w, d); err != nil {
-			// The subject may exist nevertheless, if only the answer was lost.
+			// The subject may exist if only the answer was lost.
 			w.count.add("creations failed", reason(err))
 		}
 		lives.Go(func() {
@@ -46,8 +46,8 @@ func (w *world) remove(ctx context.Context, one *subject) {
 	}
 }
 
-// makeSteady creates the pods that must not be disturbed: one of every kind that holds GPU
-// resources, and one that requests none.
+// makeSteady creates the pods that no failure may disturb: one pod of every kind that holds GPU
+// resources, and one pod that requests no GPU.
 func (w *world) makeSteady() {
 	w.Helper()
 	r := w.random(1 << 32)
@@ -79,8 +79,8 @@ func (w *world) makeSteady() {
 	} {
 		d := newDraft(make.name, "steady", r)
 		d.steady = true
-		// Static pods are critical to kubelet: if a static pod arrives and there is no room for its
-		// request, kubelet ends pods that are not critical.
+		// Kubelet treats static pods as critical. If a static pod arrives and the node has no room
+		// for its request, kubelet ends pods that are not critical.
 		d.pod.Spec.PriorityClassName = "system-node-critical"
 		make.pod(d)
 		w.subjects.add(d.subject)

@@ -17,14 +17,15 @@ import (
 type deed struct {
 	name string
 	fill func(*draft, *rand.Rand)
-	// again is how often the pod is deleted by force while it runs, and created anew.
+	// again is the number of times that the tenant deletes the running pod by force and creates the
+	// pod again.
 	again int
 }
 
 // targetVariable contains the address of the agent's metrics.
 const targetVariable = "TARGET"
 
-// deeds are run in a random order, each as often as the others.
+// deeds are the deeds that tenants do in a random order, all equally often.
 var deeds = []deed{
 	{name: "grow the usage page", fill: attacks("attack --way grow --duration 2")},
 	{name: "truncate the usage page", fill: attacks("attack --way shrink --duration 2")},
@@ -60,7 +61,7 @@ func repeat(command string) string {
 	return "trap '' TERM; while :; do " + command + "; sleep 0.1; done"
 }
 
-// tiny returns a request for a part of a GPU for a container that does not use it.
+// tiny returns a request for a part of a GPU, for a container that does not use the GPU.
 func tiny() ask { return askMemory(64) }
 
 // attacks returns a function that makes a pod repeat one of these commands.
@@ -83,7 +84,7 @@ func attacksWithoutGPU(command string) func(*draft, *rand.Rand) {
 	}
 }
 
-// locks sets locks, which take some seconds of processor time.
+// locks makes a pod set locks, which take some seconds of processor time.
 func locks(d *draft, r *rand.Rand) {
 	attacks("attack --way lock --duration 100")(d, r)
 	d.life = between(r, 20*time.Second, 30*time.Second)
@@ -115,8 +116,8 @@ func unlinks(d *draft, _ *rand.Rand) {
 	d.pod.Spec.Containers = []corev1.Container{main, beside}
 }
 
-// covers mounts volumes over our files. The agent refuses such a pod repeatedly, each time with an
-// Event.
+// covers makes a pod mount volumes over our files. The agent refuses the pod repeatedly, each time
+// with an Event.
 func covers(d *draft, r *rand.Rand) {
 	paths := []string{"/usr/local/nri-vgpu", "/usr/local/../local/nri-vgpu/lib/", "/run/nri-vgpu", testbed.Detours + "/home", testbed.Detours + "/run", testbed.Detours + "/etc"}
 	c := d.container("main", tiny(), false, "exec sleep "+forEver)
@@ -138,7 +139,7 @@ func crowd64(d *draft, _ *rand.Rand) {
 }
 
 // manyInit adds many init containers. All init containers together cost the tenant one container's
-// quota, because the scheduler counts the largest.
+// quota, because the scheduler counts only the largest init container.
 func manyInit(d *draft, _ *rand.Rand) {
 	for i := range most(d.calm) {
 		c := testbed.Container(fmt.Sprintf("i%d", i), testbed.Limits{testbed.Memory: 1}, "sleep", forEver)
@@ -147,9 +148,9 @@ func manyInit(d *draft, _ *rand.Rand) {
 	d.pod.Spec.Containers = []corev1.Container{d.container("main", askMemory(1), false, "exec sleep "+forEver)}
 }
 
-// most returns the number of init containers of a pod. With 3,000 of any kind kubelet starts no
-// other container for twelve seconds, so the cost of our parts could not be measured in a calm
-// phase.
+// most returns the number of init containers of a pod. With 3,000 containers of any kind kubelet
+// starts no other container for twelve seconds, so a calm phase could not measure the cost of our
+// parts.
 func most(calm bool) int {
 	if calm {
 		return 300
@@ -159,7 +160,7 @@ func most(calm bool) int {
 
 const mirrorAnnotation = "kubernetes.io/config.mirror"
 
-// mirror claims to be the mirror of a static pod; the tenant chooses which.
+// mirror makes a pod claim to be the mirror of a static pod. The tenant chooses the static pod.
 func mirror(d *draft, _ *rand.Rand) {
 	d.pod.Spec.Containers = []corev1.Container{d.container("main", tiny(), false, "exec sleep "+forEver)}
 	d.pod.Annotations = map[string]string{mirrorAnnotation: ""}
@@ -172,7 +173,7 @@ func hangs(d *draft, _ *rand.Rand) {
 	d.pod.Spec.Containers = []corev1.Container{d.container("main", tiny(), false, repeat("sleep 1"))}
 }
 
-// otherWays asks for GPUs in forbidden ways instead of by resources.
+// otherWays makes a pod request GPUs in forbidden ways instead of by resources.
 func otherWays(d *draft, r *rand.Rand) {
 	c := d.container("main", ask{}, false, "exec sleep "+forEver)
 	switch r.IntN(4) {
@@ -205,7 +206,7 @@ func crashes(d *draft, _ *rand.Rand) {
 	d.pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 }
 
-// long uses names and values of the greatest length that the API server accepts.
+// long makes a pod use names and values of the greatest length that the API server accepts.
 func long(d *draft, _ *rand.Rand) {
 	d.pod.Name += strings.Repeat("-long", (253-len(d.pod.Name))/5)
 	c := d.container(strings.Repeat("c", 63), tiny(), false, "exec sleep "+forEver)
@@ -220,8 +221,8 @@ func long(d *draft, _ *rand.Rand) {
 }
 
 // longTexts makes the messages between the runtime and its plugins exceed their bound. A refusal
-// quotes the path of a volume; quoting expands each byte of it to four. A plugin that registers
-// receives all labels and variables.
+// quotes the path of a volume; quoting expands each byte of the path to four bytes. A plugin that
+// registers receives all labels and variables.
 func longTexts(d *draft, r *rand.Rand) {
 	c := d.container("main", tiny(), false, "exec sleep "+forEver)
 	switch r.IntN(3) {
@@ -240,8 +241,8 @@ func longTexts(d *draft, r *rand.Rand) {
 	d.pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 }
 
-// around uses a GPU without the library, but no more of it than the pod requests. The agent detects
-// a bypass of the library, and does not limit it.
+// around makes a pod use a GPU without the library, within the pod's request. The agent detects a
+// bypass of the library, and does not limit the bypass.
 func around(d *draft, r *rand.Rand) {
 	commands := []string{
 		"gpusim hold --memory 64MiB /dev/gpusim",

@@ -43,11 +43,11 @@ func (w *world) breakOurs(ctx context.Context, r *rand.Rand) {
 func (w *world) replaceAgent() {
 	w.log("replacing the agent's pod")
 	w.count.add("faults", "agent's pod replaced")
-	// If the API server is away, the agent is not replaced.
+	// If the API server is away, the test does not replace the agent.
 	_ = call(func(ctx context.Context) error { return w.deleteAgent(ctx) })
 }
 
-// breakNode does the same to the components of the node.
+// breakNode kills, stops and slows the components of the node.
 func (w *world) breakNode(ctx context.Context, r *rand.Rand) {
 	for loop.Sleep(ctx, between(r, time.Second, 10*time.Second)) {
 		t := nodes[r.IntN(len(nodes))]
@@ -86,7 +86,7 @@ func (w *world) breakHardware(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// failGPU injects a fault, and ends it after a time.
+// failGPU injects a fault, and ends the fault after a time.
 func (w *world) failGPU(ctx context.Context, length time.Duration, gpu string, fault ...string) {
 	w.log("GPU %s: %v for %v", gpu, fault, length.Round(time.Millisecond))
 	w.count.add("faults", "GPU "+fault[0])
@@ -119,7 +119,7 @@ func (w *world) fillDisk(ctx context.Context, length time.Duration) {
 	}()
 	w.full.note()
 	for end := time.Now().Add(length); time.Now().Before(end); {
-		// The fault fills repeatedly, because it must also take the space that other programs free.
+		// The fault fills repeatedly, to take also the space that other programs free.
 		w.full.note()
 		if err := fill(w.filler()); err != nil {
 			w.Errorf("fill /run: %v", err)

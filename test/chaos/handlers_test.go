@@ -20,8 +20,9 @@ import (
 // handlerBound bounds the time of agent and guard together for a request.
 const handlerBound = time.Second
 
-// handlers measures how long agent and guard keep the runtime waiting. The runtime asks its plugins
-// one after another: the test registers one before the agent and one behind the guard.
+// handlers measures the time for which the runtime waits for agent and guard. The runtime calls its
+// plugins one after another. The test registers one plugin before the agent and one plugin behind
+// the guard.
 type handlers struct {
 	stops []stub.Stub
 	log   string // containerd's log
@@ -52,8 +53,8 @@ func (s spent) String() string {
 	return fmt.Sprintf("%v for %s of %s", s.took.Round(time.Millisecond), s.request, s.where)
 }
 
-// watchHandlers registers the test's plugins until stop is called. containerd must not be restarted
-// meanwhile.
+// watchHandlers registers the test's plugins until the caller calls stop. The test must not restart
+// containerd meanwhile.
 func (w *world) watchHandlers() *handlers {
 	w.Helper()
 	h := &handlers{open: map[string]opened{}, log: filepath.Join(w.Cluster.StateDir, "logs/containerd.log")}
@@ -99,8 +100,8 @@ func (h *handlers) end(request, id string, refused bool) {
 	}
 }
 
-// refused ends the requests for a container that did not pass: the runtime then stops and removes
-// the container. The report comes later than the refusal; correct finds the time at which
+// refused ends the requests for a container that did not pass. The runtime then stops and removes
+// the container. The removal comes later than the refusal, so correct finds the time at which
 // containerd received the refusal.
 func (h *handlers) refused(id string) {
 	for _, request := range []string{"CreateContainer", "StartContainer"} {
@@ -108,8 +109,8 @@ func (h *handlers) refused(id string) {
 	}
 }
 
-// idle returns an error while the runtime sends requests: kubelet may still be working on deleted
-// pods.
+// idle returns an error while the runtime sends requests, because kubelet may still be working on
+// deleted pods.
 func (h *handlers) idle() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -218,8 +219,8 @@ func (f *firstPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) e
 	return nil
 }
 
-// lastPlugin comes behind the guard, which registers before any other plugin of its index: the
-// runtime keeps that order.
+// lastPlugin comes behind the guard. The guard registers before any other plugin of its index, and
+// the runtime keeps this order.
 type lastPlugin struct{ *handlers }
 
 func (l *lastPlugin) CreateContainer(_ context.Context, _ *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {

@@ -28,7 +28,7 @@ import (
 // hostileCrowd is the number of pods of a hostile tenant at a time.
 const hostileCrowd = 3
 
-// tenant is a hostile tenant: it creates pods without privileges in a namespace.
+// tenant is a hostile tenant, which creates pods without privileges in a namespace.
 type tenant struct {
 	*world
 	number    int
@@ -36,7 +36,7 @@ type tenant struct {
 	dealt     int // deeds
 }
 
-// Prefixes of the names of hostile and of harmless namespaces and pods.
+// hostilePrefix and harmlessPrefix begin the names of hostile and of harmless namespaces and pods.
 const hostilePrefix, harmlessPrefix = "hostile-", "harmless-"
 
 // makeTenants creates the tenants' namespaces, in which the API server accepts no pod with
@@ -68,8 +68,8 @@ func (t *tenant) deal(n int) (deed, *rand.Rand) {
 	return deeds[order[n%len(deeds)]], t.random(lane | uint64(n))
 }
 
-// attack does one deed after another, a few at a time, and returns their number. Harmless pods are
-// equal in number, size and load, and request no resources of ours.
+// attack does one deed after another, a few at a time, and returns the number of the next deed.
+// Harmless pods are equal in number, size and load, and request no resources of ours.
 func (t *tenant) attack(ctx context.Context, from int, harmless bool) int {
 	var lives sync.WaitGroup
 	room := make(chan struct{}, hostileCrowd)
@@ -145,7 +145,7 @@ func (t *tenant) draft(one deed, r *rand.Rand, key string, harmless bool) *draft
 	return d
 }
 
-// bound limits a container to few processors, because Kubernetes divides them.
+// bound limits a container to a part of a processor, because Kubernetes divides the processors.
 func bound(c *corev1.Container) {
 	if c.Resources.Limits == nil {
 		c.Resources.Limits = corev1.ResourceList{}
@@ -156,8 +156,8 @@ func bound(c *corev1.Container) {
 		corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("1Mi")}
 }
 
-// arm makes containers that ask wait for the agent while it is away, because their image names
-// GPUs.
+// arm sets an image that names GPUs for containers that request GPUs. Therefore the containers wait
+// while the agent is away.
 func arm(d *draft) {
 	for i := range d.pod.Spec.Containers {
 		c := &d.pod.Spec.Containers[i]

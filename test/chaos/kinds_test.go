@@ -59,7 +59,7 @@ func withSidecar(d *draft, r *rand.Rand) {
 	d.pod.Spec.Containers = []corev1.Container{d.any("main", r)}
 }
 
-// restarting makes a pod whose containers restart: many containers at the price of one pod.
+// restarting makes a pod whose containers restart, for many containers at the price of one pod.
 func restarting(d *draft, r *rand.Rand) {
 	several(d, r)
 	d.pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
@@ -72,14 +72,14 @@ func holding(d *draft, r *rand.Rand) {
 	d.life = between(r, 5*time.Second, 30*time.Second)
 }
 
-// namesake makes a pod that follows another under the same name.
+// namesake makes a pod that follows another pod of the same name.
 func namesake(d *draft, r *rand.Rand) {
 	several(d, r)
 	d.pod.Name = fmt.Sprintf("same-%d", r.IntN(2))
 	d.life = between(r, time.Second, 10*time.Second)
 }
 
-// hurried makes a pod that is deleted while it is created.
+// hurried makes a pod that the test deletes during its creation.
 func hurried(d *draft, r *rand.Rand) {
 	several(d, r)
 	d.life = between(r, 0, 1500*time.Millisecond)
@@ -138,8 +138,8 @@ func (w *world) makeStatic(d *draft) error {
 	return w.writeManifest(d.key, d.pod)
 }
 
-// makeEphemeral creates a pod that gets an ephemeral container while it runs. Such a container
-// cannot request resources.
+// makeEphemeral creates a pod that gets an ephemeral container while it runs. An ephemeral
+// container cannot request resources.
 func (w *world) makeEphemeral(d *draft) error {
 	more := d.idle("ephemeral", false)
 	if err := w.makePod(d); err != nil {

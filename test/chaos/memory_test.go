@@ -19,8 +19,8 @@ import (
 
 const memoryInterval = 25 * time.Millisecond
 
-// watchMemory continuously queries the simulator for the memory that every process holds, and that
-// ended processes held.
+// watchMemory continuously queries the simulator for the memory that live processes hold and ended
+// processes held.
 func (w *world) watchMemory(ctx context.Context) {
 	judge, err := oracle.Open(filepath.Join(w.Cluster.Root(), "dev", "gpusim"))
 	if err != nil {
@@ -74,8 +74,7 @@ func (w *world) checkHeld(judge *oracle.Oracle) {
 	}
 }
 
-// checkPast judges processes that have ended, however short they lived, by the host name that the
-// test has set.
+// checkPast judges ended processes, however short-lived, by the host name that the test has set.
 func (w *world) checkPast(judge *oracle.Oracle, past map[string]bool) {
 	finished, err := judge.Finished()
 	if err != nil {
@@ -169,8 +168,8 @@ func (w *world) judgeFill(m mark, result fillResult) {
 	}
 }
 
-// notPermitted is the result of cuInit if the usage page has no room for a process: without a slot
-// it would not be limited.
+// notPermitted is the result of cuInit if the usage page has no room for a process. A process
+// without a slot would have no limit.
 const notPermitted = 800
 
 // faultLog records the time of the last failure.

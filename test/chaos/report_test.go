@@ -25,7 +25,7 @@ var promises = []string{"over", "unlimited", "oversold", "disturbed", "leaked", 
 type counts struct {
 	mu sync.Mutex
 	n  map[string]map[string]int
-	// containers are all containers that were ever seen, by the runtime's id.
+	// containers are all containers that the test has seen, by the runtime's id.
 	containers map[string]bool
 	once       map[string]bool
 }
@@ -49,7 +49,7 @@ func (c *counts) addN(group, name string, n int) {
 	c.n[group][name] += n
 }
 
-// container records that one of the watchers has seen a container.
+// container records that a watcher has seen a container.
 func (c *counts) container(id, how string) {
 	c.mu.Lock()
 	fresh := !c.containers[id]
@@ -129,7 +129,7 @@ func (w *world) summarize() {
 			w.Error(err)
 		}
 	}
-	// A run without kills or without checks proves nothing.
+	// A run without kills or without checks has no meaning.
 	if s.Kills == 0 || s.Containers == 0 || w.count.get("looks", "memory") == 0 || w.count.get("fills", "refused") == 0 {
 		w.Errorf("%d kills, %d containers: that was no chaos", s.Kills, s.Containers)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// results are the measurements beside hostile tenants: the worst of all calms.
+// results are the measurements beside hostile tenants. Each result is the worst of all calms.
 type results struct {
 	mu sync.Mutex
 	measured
@@ -22,7 +22,7 @@ type measured struct {
 	Quiet           summed  `json:"quiet"`
 	Harmless        summed  `json:"harmless"`
 	Hostile         summed  `json:"hostile"`
-	// Growth is, by program, the largest growth after attacks.
+	// Growth is the largest growth after attacks, by program.
 	Growth map[string]growth `json:"growth"`
 }
 

@@ -30,7 +30,7 @@ const (
 	simulatedGPU    = "/dev/gpusim/gpu"
 )
 
-// process is the marked process of a container, as found on the machine.
+// process is the marked process of a container on the machine.
 type process struct {
 	mark
 	pid      int
@@ -39,8 +39,8 @@ type process struct {
 	promised map[string]uint64
 }
 
-// scanner finds the containers' processes among all processes of the machine, and judges each when
-// it first sees it.
+// scanner finds the containers' processes among all processes of the machine, and judges a process
+// when the scanner first sees the process.
 type scanner struct {
 	*world
 
@@ -99,8 +99,8 @@ func (s *scanner) scan() {
 	s.checkPromises()
 }
 
-// unmarkedLooks is the number of scans after which a process of a pod counts as one without a mark,
-// such as a pause process. Until then the process may be runc.
+// unmarkedLooks is the number of scans after which a process of a pod, such as a pause process,
+// counts as unmarked. Until then the process may be runc.
 const unmarkedLooks = 40
 
 // meet inspects an unknown process.
@@ -172,7 +172,7 @@ func (s *scanner) judge(p *process) error {
 	return nil
 }
 
-// metAt returns when a subject's first process was seen.
+// metAt returns the time at which the scanner first saw a process of a subject.
 func (s *scanner) metAt(subject string) (at time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,9 +186,9 @@ func (w *world) isHostile(subject string) bool {
 	return one != nil && one.hostile
 }
 
-// blind reports whether a container asks for GPUs and has none. Such a container's pod was bound to
-// the node while the agent was away, and its image names no GPU. Such a container fails, and
-// affects no other container.
+// blind reports whether a container requests GPUs and has none. The container's pod was bound to
+// the node while the agent was away, and the image names no GPU. The container fails, and affects
+// no other container.
 func (p *process) blind() bool { return p.gpus > 0 && len(p.promised) == 0 }
 
 // shownGPUs returns the simulated GPUs of a container, by index.
@@ -231,15 +231,15 @@ func (s *scanner) checkPromises() {
 	}
 }
 
-// runs records that a container has started. Before that, a kill of kubelet or containerd ends its
-// start, which is no disturbance.
+// runs records that a container has started. Before the start is complete, a kill of kubelet or
+// containerd ends the start, which is no disturbance.
 func (s *scanner) runs(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.started[id] = true
 }
 
-// ended judges a process that has gone.
+// ended judges a process that has ended.
 func (s *scanner) ended(p *process) {
 	if s.killed[p.pid] {
 		delete(s.killed, p.pid)
@@ -269,7 +269,7 @@ func (s *scanner) home(p *process) {
 	}
 }
 
-// steadyContainers is the number of containers that hold or idle for ever.
+// steadyContainers is the number of containers that hold memory or idle for ever.
 const steadyContainers = 8
 
 // steadyRuns returns nil if all steady containers run.
@@ -303,7 +303,7 @@ func (s *scanner) find(pid int) (process, bool) {
 	if p == nil {
 		return process{}, false
 	}
-	// Since the last scan a process of another container may have got the pid.
+	// A process of another container may have got the pid since the last scan.
 	if _, id, ours := containerOf(pid); ours && id != p.id {
 		return process{}, false
 	}
@@ -353,7 +353,7 @@ func alive(pid int) bool {
 	return len(after) > 0 && after[0] != 'Z' && after[0] != 'X'
 }
 
-// pick returns a container's process that may be killed.
+// pick returns a container's process that the test may kill.
 func (s *scanner) pick(r *rand.Rand) (process, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,8 +32,8 @@ func (w *world) settle() {
 	w.log("restoring everything")
 	begin := time.Now()
 	w.restore()
-	// After outages of the API server these components back off ever longer, which nri-vgpu does
-	// not affect.
+	// After outages of the API server these components back off ever longer. nri-vgpu cannot change
+	// the back-off.
 	for _, component := range []string{cluster.Scheduler, cluster.ControllerManager} {
 		if err := w.Cluster.Restart(w.Context(), component); err != nil {
 			w.Errorf("start %s again: %v", component, err)
@@ -101,7 +101,7 @@ func (w *world) deleteAgent(ctx context.Context) error {
 		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=nri-vgpu"})
 }
 
-// agentServes returns nil if the agent is ready, and the guard runs beside it.
+// agentServes returns nil if the agent is ready, and the guard runs.
 func (w *world) agentServes() error {
 	if _, err := w.ask("/readyz"); err != nil {
 		return err

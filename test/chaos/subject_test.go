@@ -16,7 +16,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// ask is a container's request, with the part that it must get.
+// ask is a container's request, with the part that the container must get.
 type ask struct {
 	limits testbed.Limits
 	bytes  uint64 // of each GPU
@@ -50,7 +50,7 @@ func askMemory(size int64) ask {
 }
 
 // mark is in the environment of a container's processes. mark identifies the processes without a
-// query to another program: the API server may be away, and the agent is under test.
+// query to another program, because the API server may be away, and the agent is under test.
 type mark struct {
 	subject   string
 	container string
@@ -84,18 +84,18 @@ func parseMark(text string) (m mark, ok bool) {
 type subject struct {
 	key  string // unique, and the host name of its containers
 	kind string
-	// ordered is set when the subject is ended, or is about to be. From then on, events of its
-	// containers do not count as disturbances.
+	// ordered is true once the test ends the subject, or is about to end the subject. From then on,
+	// events of the subject's containers do not count as disturbances.
 	ordered atomic.Bool
-	// hostile subjects may break their own limits, and end as they like.
+	// hostile subjects may exceed their own limits, and may end in any way.
 	hostile bool
 	// steady subjects stay until the end of the test.
 	steady bool
-	// most is the most memory that one of its containers may hold of a GPU.
+	// most is the most memory of a GPU that one of the subject's containers may hold.
 	most uint64
-	// end removes the subject, which may have gone already.
+	// end removes the subject, which may already be gone.
 	end func() error
-	// life is how long the subject may stay.
+	// life is the time for which the subject may stay.
 	life time.Duration
 }
 
@@ -129,7 +129,7 @@ type draft struct {
 
 func newDraft(key, kind string, r *rand.Rand) *draft {
 	pod := testbed.Pod(key)
-	// Without a grace period the API server deletes a pod while it still runs.
+	// Without a grace period the API server deletes a pod while the pod still runs.
 	grace := r.Int64N(2)
 	pod.Spec.TerminationGracePeriodSeconds = &grace
 	pod.Spec.Hostname = key
@@ -153,7 +153,7 @@ func (d *draft) container(name string, a ask, eternal bool, script string) corev
 // fillScript returns the command of a container that prints its mark and fills its GPU memory.
 func fillScript(r *rand.Rand, hold string) string {
 	ways := []string{"alloc", "vmm", "async", "managed", "pool"}
-	// Like most programs, it ignores SIGTERM.
+	// Like most programs, the script ignores SIGTERM.
 	return "trap '' TERM; echo $" + markVariable + "; exec fill --chunk 256MiB --way " + ways[r.IntN(len(ways))] + " --hold " + hold
 }
 
@@ -164,7 +164,7 @@ func (d *draft) brief(name string, a ask, r *rand.Rand) corev1.Container {
 	return d.container(name, a, false, fillScript(r, fmt.Sprintf("0.%d", 1+r.IntN(9))))
 }
 
-// hold returns a container that fills its part and keeps it.
+// hold returns a container that fills its part and keeps the memory.
 func (d *draft) hold(name string, a ask, r *rand.Rand) corev1.Container {
 	return d.container(name, a, true, fillScript(r, forEver))
 }
@@ -199,7 +199,7 @@ func (s *subjects) next() int {
 	return len(s.byKey)
 }
 
-// remain returns the subjects that have not been ended, except the steady subjects.
+// remain returns the subjects that the test has not ended, except the steady subjects.
 func (s *subjects) remain() []*subject {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,9 +23,10 @@ import (
 // target is a program that the test kills, stops and slows.
 type target struct {
 	name string
-	// pids returns its present processes on this machine.
+	// pids returns the target's present processes on this machine.
 	pids func(*world) []int
-	// component is its name as a component of the node, "" if kubelet restarts it.
+	// component is the target's name as a component of the node, or "" if kubelet restarts the
+	// target.
 	component string
 }
 
@@ -89,7 +90,7 @@ func (w *world) signal(t target, sig syscall.Signal) bool {
 	return sent
 }
 
-// kill kills a target, and starts it again after a time if no other program does.
+// kill kills a target, and starts the target again after a time if no other program starts it.
 func (w *world) kill(ctx context.Context, t target, away time.Duration) {
 	if !w.signal(t, syscall.SIGKILL) {
 		return

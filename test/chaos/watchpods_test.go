@@ -17,7 +17,7 @@ import (
 // podWatch watches the pods in the API server.
 type podWatch struct {
 	*world
-	// waits contains the latest reasons why containers do not start.
+	// waits contains the latest reasons for which containers do not start.
 	waits map[string]string
 	ends  map[string]bool // of containers
 }
@@ -83,8 +83,8 @@ func (p *podWatch) seeContainer(pod *corev1.Pod, one *subject, status *corev1.Co
 	p.seeWaiting(string(pod.UID)+"/"+status.Name, status.State.Waiting)
 }
 
-// seeEnd counts how containers ended, each once. A tenant's program may be killed when its pod is
-// deleted, but must never crash because of nri-vgpu.
+// seeEnd counts the ways in which containers ended, each container once. Kubelet may kill a
+// tenant's program when the pod is deleted, but the program must never crash because of nri-vgpu.
 func (p *podWatch) seeEnd(one *subject, name string, end *corev1.ContainerStateTerminated) {
 	if p.ends[end.ContainerID] {
 		return
@@ -102,7 +102,7 @@ func (p *podWatch) seeEnd(one *subject, name string, end *corev1.ContainerStateT
 	}
 }
 
-// seeWaiting counts why containers were refused, each new text once.
+// seeWaiting counts the reasons for which containers were refused, each new text once.
 func (p *podWatch) seeWaiting(key string, waiting *corev1.ContainerStateWaiting) {
 	if waiting == nil || !strings.HasSuffix(waiting.Reason, "Error") || p.waits[key] == waiting.Message {
 		return

@@ -2,9 +2,9 @@
 
 // Package cluster starts real Kubernetes clusters on one machine, without a container engine. One
 // node has etcd, the control plane, kubelet, and containerd with NRI and NVIDIA's runtime. Any
-// number of other nodes have kubelet and containerd. Each node lives in separate namespaces below
-// one supervisor. Therefore several clusters run side by side, and no part of a cluster remains
-// when it is taken down.
+// number of other nodes have kubelet and containerd. Each node runs in separate namespaces below
+// one supervisor. Therefore several clusters run side by side, and Down leaves no part of a
+// cluster.
 package cluster
 
 import (
@@ -26,17 +26,17 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
 )
 
-// These are files in the state directory.
+// These are the names of files in the state directory.
 const (
 	recordFile     = "cluster.json"
 	kubeconfigFile = "kubeconfig"
 )
 
 // Supervise must be the first call in main, or in TestMain, of a program that starts clusters. A
-// cluster's supervisor is the same program, started again; there Supervise does not return.
+// cluster's supervisor is a second process of the same program, in which Supervise does not return.
 func Supervise() { node.Supervise() }
 
-// A record is the stored description of a cluster, for processes that take it down later.
+// A record is the stored description of a cluster, for processes that later take the cluster down.
 type record struct {
 	Name   string `json:"name"`
 	Device string `json:"device"`
@@ -49,10 +49,9 @@ type record struct {
 
 // A Cluster is a running cluster.
 type Cluster struct {
-	// NodeName is the name of the cluster's node. A worker is a separate Cluster, through which its
-	// node is reached.
+	// NodeName is the name of the cluster's node. A separate Cluster represents each worker.
 	NodeName string
-	// Address is the node's address, as the machine reaches it.
+	// Address is the address at which the machine reaches the node.
 	Address string
 	// StateDir contains the cluster's state and logs.
 	StateDir string
@@ -69,8 +68,8 @@ type Cluster struct {
 // ErrNotRunning reports that no cluster of this name runs.
 var ErrNotRunning = errors.New("no such cluster runs")
 
-// Find returns a running cluster. Find uses only these options: the name, the state directory, and
-// the options for taking the cluster down.
+// Find returns a running cluster. Find uses only the name, the state directory, and the options for
+// taking the cluster down.
 func Find(o Options) (*Cluster, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -114,8 +113,7 @@ func newCluster(o Options, r record) (*Cluster, error) {
 	return c, nil
 }
 
-// Kubeconfig returns the file with which the machine's root reaches the cluster as its
-// administrator.
+// Kubeconfig returns the path of the administrator's kubeconfig, which the machine's root can read.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.StateDir, kubeconfigFile) }
 
 // Kubectl returns the path of the cluster's own version of kubectl.
@@ -130,7 +128,7 @@ func (c *Cluster) Client() *kubernetes.Clientset { return c.client }
 // Root returns the path of the node's root directory on the machine, valid while the cluster runs.
 func (c *Cluster) Root() string { return fmt.Sprintf("/proc/%d/root", c.record.Pid) }
 
-// Down takes the cluster down and removes every trace of it.
+// Down takes the cluster down and removes every trace of the cluster.
 func (c *Cluster) Down() error {
 	return Down(Options{Name: c.NodeName, StateDir: c.StateDir, KeepLogs: c.keepLogs, Out: c.out})
 }
@@ -158,8 +156,8 @@ func readRecord(stateDir string) (record, error) {
 	return r, nil
 }
 
-// lockClusters keeps other processes from starting or taking down clusters while addresses are
-// chosen. lockClusters locks the directory itself, so that no lock file remains.
+// lockClusters keeps other processes from starting or taking down clusters while the caller chooses
+// addresses. lockClusters locks the directory itself, so that no lock file remains.
 func lockClusters(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)

@@ -66,8 +66,8 @@ func testPodExec(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// testInCluster checks that the API server answers at the address in pods' environment, to a client
-// that trusts only the certificates in pods.
+// testInCluster checks that the API server answers at the address in pods' environment, and that a
+// client trusts the API server by the certificates in pods alone.
 func testInCluster(t *testing.T, c *cluster.Cluster) {
 	archive := filepath.Join(t.TempDir(), "kubectl.tar")
 	const name = "localhost/nri-vgpu/kubectl:test"
@@ -172,7 +172,7 @@ func testRestarts(t *testing.T, c *cluster.Cluster) {
 	if err := c.Start(t.Context(), cluster.Kubelet); err != nil {
 		t.Fatal(err)
 	}
-	// A new pod proves that the kubelet, containerd and the control plane work together again.
+	// A new pod shows that the kubelet, containerd and the control plane work together again.
 	runPod(t, c, newPod("after", "true"), corev1.PodSucceeded)
 	pod, err := c.Client().CoreV1().Pods("default").Get(t.Context(), "stays", metav1.GetOptions{})
 	if err != nil {

@@ -14,8 +14,8 @@ const capSysResource = 24
 // SandboxImage is the image of the process that holds the namespaces of a pod.
 const SandboxImage = "localhost/nri-vgpu/pause:test"
 
-// containerdConfig makes NVIDIA's runtime the default, as on a GPU node: an image that asks for all
-// GPUs by its environment gets them. An empty line is the newest.
+// containerdConfig makes NVIDIA's runtime the default, as on a GPU node. An image that requests all
+// GPUs by its environment gets all GPUs. An empty line means the newest containerd.
 func containerdConfig(line string, mayLowerOOMScore bool) string {
 	version, images, runtime := 4, "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"
 	sandbox := fmt.Sprintf("[plugins.'%s'.pinned_images]\n  sandbox = '%s'\n", images, SandboxImage)
@@ -75,8 +75,8 @@ default-kind = "nvidia.com/gpu"
 spec-dirs = ["/etc/cdi", "/var/run/cdi"]
 `
 
-// cniConfig connects pods by a bridge. The pods can reach the node and the API server. No address
-// is translated, so the node needs neither iptables nor nftables.
+// cniConfig connects pods by a bridge. The pods can reach the node and the API server. The bridge
+// translates no addresses, so the node needs neither iptables nor nftables.
 func cniConfig(pods string) string {
 	return `{
   "cniVersion": "1.0.0",
@@ -98,8 +98,8 @@ func cniConfig(pods string) string {
 `
 }
 
-// kubeletConfiguration keeps the kubelet's defaults except where an ordinary machine needs other
-// values. The machine's disk may be nearly full, the machine may swap, and its cgroups may be of
+// kubeletConfiguration changes only those defaults of the kubelet that do not suit an ordinary
+// machine. The machine's disk may be nearly full, the machine may swap, and its cgroups may be of
 // version 1.
 func kubeletConfiguration() string {
 	return `apiVersion: kubelet.config.k8s.io/v1beta1

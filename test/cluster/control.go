@@ -46,7 +46,7 @@ func (c *Cluster) Restart(ctx context.Context, component string) error {
 	return c.waitComponent(ctx, component)
 }
 
-// Stop ends a component; it stays stopped until Start.
+// Stop ends a component. The component stays stopped until Start.
 func (c *Cluster) Stop(ctx context.Context, component string) error {
 	if err := c.control.Stop(ctx, component); err != nil {
 		return fmt.Errorf("stop %s: %w", component, err)
@@ -62,8 +62,8 @@ func (c *Cluster) Start(ctx context.Context, component string) error {
 	return c.waitComponent(ctx, component)
 }
 
-// Kill sends a signal to a component's process and to no other. A component that ends stays stopped
-// until Start.
+// Kill sends a signal only to a component's process. A component that ends stays stopped until
+// Start.
 func (c *Cluster) Kill(ctx context.Context, component string, sig syscall.Signal) error {
 	if err := c.control.Signal(ctx, component, sig); err != nil {
 		return fmt.Errorf("signal %s: %w", component, err)
@@ -103,7 +103,7 @@ func (c *Cluster) status(ctx context.Context, component string) (node.Status, er
 	return node.Status{}, fmt.Errorf("no component is called %q; there are %s", component, strings.Join(names, ", "))
 }
 
-// LogFile returns the path of a component's log; "supervisor" and "setup" have logs as well.
+// LogFile returns the path of a component's log. "supervisor" and "setup" also have logs.
 func (c *Cluster) LogFile(component string) string { return node.LogFile(c.StateDir, component) }
 
 // Logs returns all that a component has printed.
@@ -143,8 +143,8 @@ func (c *Cluster) Command(ctx context.Context, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// Exec runs a command in the node and returns its standard output; an error contains its standard
-// error.
+// Exec runs a command in the node and returns the command's standard output. An error contains the
+// command's standard error.
 func (c *Cluster) Exec(ctx context.Context, argv ...string) (string, error) {
 	return c.execWith(ctx, nil, argv...)
 }
@@ -175,7 +175,7 @@ func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	return nil
 }
 
-// A progress prints the steps and the time since it began.
+// A progress prints the steps and the time since the start.
 type progress struct {
 	out   io.Writer
 	start time.Time

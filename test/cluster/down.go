@@ -15,11 +15,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
 )
 
-// cgroupPatience is how long the kernel may take to release a cgroup whose processes have ended.
+// cgroupPatience is the time that the kernel may take to release a cgroup whose processes have
+// ended.
 const cgroupPatience = 10 * time.Second
 
-// Down removes every trace of a cluster, whether it runs, has crashed, or never existed. The logs
-// stay if the options request it.
+// Down removes every trace of a cluster that runs, has crashed, or never existed. If the options
+// request the logs, Down keeps the logs.
 func Down(o Options) error {
 	o, err := o.complete()
 	if err != nil {
@@ -54,14 +55,14 @@ func Down(o Options) error {
 	return removeState(o)
 }
 
-// ownNames are the possible names at the top of a cluster's state directory.
+// ownNames are the possible names at the top level of a cluster's state directory.
 var ownNames = map[string]bool{
 	"cluster.json": true, "containerd": true, "control.sock": true, "etcd": true, "kubeconfig": true,
 	"kubelet": true, "logs": true, "pause.tar": true, "rootfs": true, "spec.json": true, "tree": true,
 }
 
-// refuseForeign returns an error for a directory that is no cluster's state directory, so that a
-// mistyped path is not emptied.
+// refuseForeign returns an error for a directory that is no cluster's state directory, so that Down
+// does not empty a mistyped path.
 func refuseForeign(stateDir string) error {
 	entries, err := os.ReadDir(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {

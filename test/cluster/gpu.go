@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// GPU describes how a node gets its GPUs.
+// GPU describes the GPUs of a node.
 type GPU struct {
-	// Files are installed on the node: path there → file on this machine.
+	// Files maps paths on the node to files on this machine, which Up installs on the node.
 	Files map[string]string
 	// Setup are commands that run on the node before its components.
 	Setup [][]string
@@ -25,9 +25,9 @@ const (
 	cdiSpec    = "/etc/cdi/nvidia.yaml"
 )
 
-// SimulatedGPU equips a node with simulated GPUs: the driver's libraries and tool from buildDir,
-// the machine-wide state, and the CDI specification by which containers get them. createArgs are
-// arguments of "gpusim create", such as --gpus 2 --memory 16GiB.
+// SimulatedGPU equips a node with simulated GPUs. The node gets the driver's libraries and tool
+// from buildDir, the machine-wide state, and the CDI specification by which containers get GPUs.
+// createArgs are arguments of "gpusim create", such as --gpus 2 --memory 16GiB.
 func SimulatedGPU(buildDir string, createArgs ...string) (*GPU, error) {
 	files := map[string]string{}
 	for target, name := range map[string]string{
@@ -53,8 +53,8 @@ func SimulatedGPU(buildDir string, createArgs ...string) (*GPU, error) {
 	}, nil
 }
 
-// MachineGPU returns the machine's own NVIDIA GPUs. The node sees their device nodes and the
-// driver's libraries anyway; it needs the CDI specification.
+// MachineGPU returns the machine's own NVIDIA GPUs. The node already sees the GPUs' device nodes
+// and the driver's libraries. MachineGPU adds the CDI specification.
 func MachineGPU() (*GPU, error) {
 	if _, err := os.Stat("/dev/nvidiactl"); err != nil {
 		return nil, fmt.Errorf("this machine has no NVIDIA driver: %w", err)

@@ -25,10 +25,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// podPatience is how long a test waits for a pod.
+// podPatience is the time for which a test waits for a pod.
 const podPatience = 90 * time.Second
 
-// up starts a cluster and takes it down when the test ends. If the test failed, up keeps the logs.
+// up starts a cluster and takes the cluster down when the test ends. If the test failed, up keeps
+// the logs.
 func up(t *testing.T, o cluster.Options) *cluster.Cluster {
 	t.Helper()
 	requireRoot(t)
@@ -115,7 +116,7 @@ func newPod(name, script string) *corev1.Pod {
 	}
 }
 
-// runPod creates a pod and waits until it is in the phase.
+// runPod creates a pod and waits until the pod is in the phase.
 func runPod(t *testing.T, c *cluster.Cluster, pod *corev1.Pod, phase corev1.PodPhase) *corev1.Pod {
 	t.Helper()
 	createPod(t, c, pod)

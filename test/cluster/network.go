@@ -15,8 +15,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
 )
 
-// linkRange is the range of clusters' addresses. RFC 2544 reserves it for tests, so no network that
-// a machine talks to uses it. A link takes linkSize addresses: network, machine, node, broadcast.
+// linkRange is the range of clusters' addresses. RFC 2544 reserves the range for tests, so no
+// network of a machine uses the range. A link takes linkSize addresses: network, machine, node,
+// broadcast.
 var linkRange = netip.MustParsePrefix("198.18.0.0/15")
 
 const (
@@ -24,12 +25,13 @@ const (
 	linkSize = 4
 )
 
-// Addresses inside every cluster, which no other cluster sees.
+// These addresses are inside every cluster, and no other cluster sees them.
 const (
 	serviceRange   = "10.96.0.0/16"
 	serviceAddress = "10.96.0.1"
 	dnsAddress     = "10.96.0.10"
-	// podRange is divided among the nodes of a cluster: the first node has its first 256th.
+	// podRange is the range of pods. Each node of a cluster has a 256th of podRange, and the first
+	// node has the first part.
 	podRange = "10.244.0.0/16"
 )
 
@@ -38,8 +40,8 @@ const (
 	podSize = 256
 )
 
-// A link is the pair of devices between a node and the machine, or between a worker and the first
-// node of its cluster, which then takes the machine's place.
+// A link is the pair of devices between a node and the machine. A worker has a link to the first
+// node of its cluster instead of the machine.
 type link struct {
 	// device is the name of the machine's end.
 	device        string
@@ -83,8 +85,8 @@ func choosePods(taken []netip.Prefix) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("no range of pods in %s is free", podRange)
 }
 
-// routes returns the routes from a worker, and its pods, to the first node, and so to both
-// addresses of the API server.
+// routes returns the routes from a worker and its pods to the first node, and to both addresses of
+// the API server.
 func (l link) routes(control string) []node.Route {
 	gateway := l.machine.Addr().String()
 	return []node.Route{
@@ -103,7 +105,7 @@ func free(candidate netip.Prefix, taken []netip.Prefix) bool {
 	return true
 }
 
-// nth returns the address that many after base.
+// nth returns the n-th address after base.
 func nth(base netip.Addr, n uint32) netip.Addr {
 	b := base.As4()
 	sum := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
@@ -111,14 +113,14 @@ func nth(base netip.Addr, n uint32) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
 }
 
-// deviceName returns a name that fits the kernel's 15 characters whatever the cluster's name.
+// deviceName returns a name that fits the kernel's 15 characters for any name of a cluster.
 func deviceName(name string) string {
 	h := fnv.New32a()
 	h.Write([]byte(name))
 	return fmt.Sprintf("nrivgpu%08x", h.Sum32())
 }
 
-// networkOf returns the network of a process; pid 0 means the machine's.
+// networkOf returns the network of a process, or the machine's network if pid is 0.
 func networkOf(pid int) (*netlink.Handle, error) {
 	if pid == 0 {
 		return netlink.NewHandle()
@@ -196,8 +198,8 @@ func (l link) connectPods(network *netlink.Handle) error {
 	return nil
 }
 
-// disconnect removes the devices immediately; the kernel would do it some time after the node's
-// end.
+// disconnect removes the devices immediately. The kernel would remove the devices some time after
+// the node's end.
 func disconnect(device string) error {
 	dev, err := netlink.LinkByName(device)
 	var notFound netlink.LinkNotFoundError

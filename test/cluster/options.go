@@ -19,44 +19,44 @@ const DefaultName = "nri-vgpu"
 // stateRoot contains the state of all clusters.
 const stateRoot = "/var/lib/nri-vgpu-clusters"
 
-// maxStateDir keeps the paths of sockets below the state directory shorter
-// than the kernel allows.
+// maxStateDir keeps the paths of sockets below the state directory shorter than the kernel's limit.
 const maxStateDir = 80
 
-// Options describe a cluster. The zero value is a cluster called nri-vgpu without GPUs, built from
+// Options describe a cluster. The zero value is a cluster named nri-vgpu without GPUs, built from
 // the checkout in which the program runs.
 type Options struct {
 	// Name is the name of the cluster and of its node: lower-case letters, digits and "-".
 	Name string
 	// StateDir contains all files that the cluster writes. StateDir must be missing, empty, or a
-	// cluster's state directory. Default: DefaultStateDir(Name).
+	// cluster's state directory. The default is DefaultStateDir(Name).
 	StateDir string
 	// Root is the checkout that pins the components. The default is the checkout of the working
 	// directory.
 	Root string
 	// Control makes the node a worker of a running cluster.
 	Control *Cluster
-	// Binaries are the node's programs. The default is the programs that Root pins, built if the
-	// cache lacks them.
+	// Binaries are the node's programs. The default is the programs that Root pins. Up builds
+	// programs that the cache lacks.
 	Binaries components.Binaries
-	// ContainerdLine and KubeletLine choose other versions of these two than the newest, such as
-	// "1.7" and "1.34".
+	// ContainerdLine and KubeletLine choose other versions of containerd and kubelet than the
+	// newest, such as "1.7" and "1.34".
 	ContainerdLine, KubeletLine string
-	// GPU equips the node. Default: no GPU.
+	// GPU equips the node with GPUs. The default is no GPU.
 	GPU *GPU
-	// Containerd and Kubelet are appended to their configurations.
+	// Containerd and Kubelet are texts that Up appends to the configurations of containerd and
+	// kubelet.
 	Containerd, Kubelet string
-	// APIServer are additional flags of the API server. Files are additional files on the node:
-	// path there → file on this machine.
+	// APIServer are additional flags of the API server. Files maps paths of additional files on the
+	// node to files on this machine.
 	APIServer []string
 	Files     map[string]string
-	// Images are archives of images that are imported before the cluster is ready.
+	// Images are archives of images that Up imports before the cluster is ready.
 	Images []string
 	// Reuse keeps a running cluster of this name instead of replacing it.
 	Reuse bool
-	// KeepLogs keeps the logs in the state directory when the cluster is taken down.
+	// KeepLogs makes Down keep the logs in the state directory.
 	KeepLogs bool
-	// Out receives the progress. Default: none.
+	// Out receives the progress. If Out is nil, Up discards the progress.
 	Out io.Writer
 }
 

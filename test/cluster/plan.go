@@ -11,7 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/node"
 )
 
-// The components of a cluster, as commands and methods name them.
+// These are the names of a cluster's components in commands and methods.
 const (
 	Etcd              = "etcd"
 	Containerd        = "containerd"
@@ -26,7 +26,7 @@ const etcdURL = "http://127.0.0.1:2379"
 // cgroupRoot holds the cgroups of all clusters.
 const cgroupRoot = "nri-vgpu-clusters"
 
-// A plan contains all decisions that precede the start of a node.
+// A plan contains all decisions before the start of a node.
 type plan struct {
 	Options
 	link link
@@ -41,7 +41,7 @@ func (p plan) server() string {
 
 func cgroupOf(name string) string { return cgroupRoot + "/" + name }
 
-// clearedPaths have their own content in the node, which hides the machine's files.
+// clearedPaths are paths at which the node's own content hides the machine's files.
 var clearedPaths = []string{
 	"/etc/cdi", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/etc/ld.so.preload", "/etc/nri",
 	"/etc/nvidia-container-runtime", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf",
@@ -50,8 +50,8 @@ var clearedPaths = []string{
 	"/var/log/containers", "/var/log/pods",
 }
 
-// ownDirs are on the machine's disk, in the state directory, because containers' snapshots cannot
-// be an overlay on an overlay.
+// ownDirs are directories on the machine's disk, in the state directory, because containers'
+// snapshots cannot be an overlay on an overlay.
 var ownDirs = map[string]string{
 	"containerd":      "/var/lib/containerd",
 	"etcd":            "/var/lib/etcd",
@@ -61,14 +61,14 @@ var ownDirs = map[string]string{
 }
 
 // runcPath is the path at which containerd finds runc. runcBehind is runc's path if another program
-// wraps it.
+// wraps runc.
 const (
 	runcPath   = "/usr/local/sbin/runc"
 	runcBehind = "/usr/local/libexec/runc"
 )
 
-// copies returns the programs that are copied to the node instead of mounted: path there → file
-// here. runc runs itself from an overlay of its own directory, where a mounted file is not visible.
+// copies returns the programs that the node gets as copies instead of mounts, by path on the node.
+// runc runs itself from an overlay of its own directory, where a mounted file is not visible.
 func (p plan) copies() map[string]string {
 	shim := p.Binaries[components.WithoutSeccomp]
 	if shim == "" {
@@ -77,7 +77,7 @@ func (p plan) copies() map[string]string {
 	return map[string]string{runcPath: shim, runcBehind: p.Binaries["runc"]}
 }
 
-// mountedAt returns the path at which a program is mounted on the node, "" if it is copied.
+// mountedAt returns the path at which a program is mounted on the node, or "" for a copied program.
 func mountedAt(name string) string {
 	switch name {
 	case "runc", components.WithoutSeccomp:
@@ -228,7 +228,7 @@ func apiServerFlags(address string) []string {
 }
 
 // controllerFlags returns the flags that the scheduler and the controller manager share. Each
-// component runs once, so none needs leader election.
+// component runs once, so no component needs leader election.
 func controllerFlags(config string) []string {
 	path := kubeDir + "/" + config
 	return []string{

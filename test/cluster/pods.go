@@ -14,11 +14,11 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// execTimeout bounds a command in a container if its caller set no bound.
+// execTimeout bounds a command in a container if the caller sets no bound.
 const execTimeout = 5 * time.Minute
 
-// PodExec runs a command in a container, as kubectl exec does, and returns its output. The
-// container may be "" if the pod has only one.
+// PodExec runs a command in a container, as kubectl exec does, and returns the command's output.
+// The container may be "" if the pod has only one container.
 func (c *Cluster) PodExec(ctx context.Context, namespace, pod, container string, argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, execTimeout)
 	defer cancel()

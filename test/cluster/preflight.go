@@ -34,14 +34,15 @@ func preflight() error {
 	return errors.Join(missing...)
 }
 
-// hasOverlay reports whether the kernel has the overlay file system. A module is listed only once
-// it is loaded.
+// hasOverlay reports whether the kernel has the overlay file system. The kernel lists a module only
+// after loading the module.
 func hasOverlay() bool {
 	fileSystems, err := os.ReadFile("/proc/filesystems")
 	return err == nil && slices.Contains(strings.Fields(string(fileSystems)), "overlay")
 }
 
-// hasCapability reports whether the process has a capability; the kernel lists them as a bit set.
+// hasCapability reports whether the process has a capability. The kernel lists capabilities as a
+// bit set.
 func hasCapability(number uint) bool {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 const (
 	lockInterval = 50 * time.Millisecond
-	// endPatience is how long the kernel may take to end all processes of a node.
+	// endPatience is the time that the kernel may take to end all processes of a node.
 	endPatience = 30 * time.Second
 )
 
@@ -50,7 +50,7 @@ func processState(pid int) (state byte, startTime uint64, err error) {
 	return parseStat(content)
 }
 
-// parseStat skips the program's name, which may contain any character.
+// parseStat parses a stat file after the program's name, which may contain any character.
 func parseStat(content []byte) (state byte, startTime uint64, err error) {
 	const startTimeField = 19 // counted from the state
 	end := bytes.LastIndexByte(content, ')')
@@ -68,8 +68,9 @@ func parseStat(content []byte) (state byte, startTime uint64, err error) {
 	return fields[0][0], startTime, nil
 }
 
-// endProcess kills the first process of a pid namespace, and so all of them, and waits until they
-// have gone. The first process becomes a zombie only when no other is left.
+// endProcess kills the first process of a pid namespace, which ends all processes of the namespace,
+// and waits until all have ended. The first process becomes a zombie only when no other process is
+// left.
 func endProcess(pid int, startTime uint64) error {
 	if !alive(pid, startTime) {
 		return nil
@@ -85,8 +86,8 @@ func endProcess(pid int, startTime uint64) error {
 	return nil
 }
 
-// hostPid returns the machine's pid of a process of a node from its pid there; nodePid is the pid
-// of the node's supervisor.
+// hostPid returns the machine's pid of a node's process with the pid inner in the node. nodePid is
+// the pid of the node's supervisor.
 func hostPid(nodePid, inner int) (int, error) {
 	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", nodePid))
 	if err != nil {

@@ -127,7 +127,7 @@ func readLines(t *testing.T, path string) []string {
 }
 
 // TestDownLeavesNothing takes down a cluster with a running pod, and checks that the machine is as
-// before, also if the supervisor was killed.
+// before.
 func TestDownLeavesNothing(t *testing.T) {
 	requireRoot(t)
 	const name = "test-traces"

@@ -24,7 +24,7 @@ const (
 
 const frontProxy = "front-proxy-client"
 
-// A tree is a directory of files that are copied over the node's root.
+// A tree is a directory of files that the supervisor copies over the node's root.
 type tree struct{ dir string }
 
 func (t tree) write(path string, content []byte, mode os.FileMode) error {
@@ -101,7 +101,7 @@ func apiClients(nodeName string) []apiClient {
 }
 
 // writePKI makes all keys and certificates, and the kubeconfigs that contain them. writePKI returns
-// the kubeconfig with which the machine reaches the cluster.
+// the kubeconfig for the machine.
 func (t tree) writePKI(p plan) ([]byte, error) {
 	if p.Control != nil {
 		return t.writeWorkerPKI(p)
@@ -136,7 +136,7 @@ func (t tree) writePKI(p plan) ([]byte, error) {
 }
 
 // writeWorkerPKI makes the kubelet's identities, signed by the authority of the worker's cluster,
-// and returns that cluster's kubeconfig.
+// and returns the cluster's kubeconfig.
 func (t tree) writeWorkerPKI(p plan) ([]byte, error) {
 	ca, err := readAuthority(filepath.Join(p.Control.StateDir, "tree", pkiDir))
 	if err != nil {
@@ -202,8 +202,8 @@ func (t tree) writeServers(p plan, ca *pki.Authority) error {
 	return nil
 }
 
-// writeFrontProxy makes the identity with which the API server forwards requests to API servers
-// that extend it. A separate authority, which signs no other certificate, signs it.
+// writeFrontProxy makes the identity with which the API server forwards requests to extension API
+// servers. A separate authority, which signs no other certificate, signs the identity.
 func (t tree) writeFrontProxy(p plan) error {
 	ca, err := pki.NewAuthority(p.Name + "-front-proxy-ca")
 	if err != nil {

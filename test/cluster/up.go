@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// startPatience bounds each component's start; a busy machine with slow disks may need a
+	// startPatience bounds each component's start. A busy machine with slow disks may need a
 	// minute.
 	startPatience = 3 * time.Minute
 	pollInterval  = 100 * time.Millisecond
@@ -44,7 +44,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if o, err = o.withBinaries(ctx); err != nil {
 		return nil, err
 	}
-	// Remove the remains of an earlier cluster of this name.
+	// Down removes the remains of an earlier cluster of this name.
 	if err := Down(Options{Name: o.Name, StateDir: o.StateDir}); err != nil {
 		return nil, fmt.Errorf("clear what an earlier cluster left: %w", err)
 	}
@@ -96,7 +96,7 @@ func launch(ctx context.Context, o Options) (*Cluster, error) {
 	if o.StateDir, err = filepath.EvalSymlinks(o.StateDir); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	// Until the device has the addresses, other processes may choose them.
+	// Until the device has the addresses, other processes may choose the same addresses.
 	unlock, err := lockClusters(ctx, filepath.Dir(o.StateDir))
 	if err != nil {
 		return nil, err
@@ -116,7 +116,8 @@ func launch(ctx context.Context, o Options) (*Cluster, error) {
 	return newCluster(o, r)
 }
 
-// beside returns the process to whose network the node is connected; 0 is the machine's.
+// beside returns the process to whose network the node is connected, or 0 for the machine's
+// network.
 func (p plan) beside() int {
 	if p.Control == nil {
 		return 0
@@ -166,8 +167,8 @@ func (p plan) prepare(ctx context.Context) error {
 
 func pauseArchive(stateDir string) string { return filepath.Join(stateDir, "pause.tar") }
 
-// start starts the supervisor and connects it. start writes the record first, so that every later
-// step can be undone.
+// start starts the supervisor and connects the node. start writes the record first, so that Down
+// can undo every later step.
 func (p plan) start() (record, error) {
 	started, err := node.Start(p.StateDir)
 	if err != nil {
@@ -191,7 +192,7 @@ func (p plan) start() (record, error) {
 }
 
 func (p plan) connect(pid int) error {
-	// Only an earlier cluster of this name can have left a device of this name.
+	// A device of this name can only come from an earlier cluster of this name.
 	if err := disconnect(p.link.device); err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package components builds the programs of a Kubernetes node, each from a tools module that pins
-// its version. The package keeps the programs in a cache that outlives the working tree.
+// Package components builds the programs of a Kubernetes node from tools modules, which pin the
+// versions. The package keeps the programs in a cache that outlives the working tree.
 package components
 
 import (
@@ -25,7 +25,7 @@ import (
 // CacheVariable names the environment variable that moves the cache.
 const CacheVariable = "NRI_VGPU_CACHE"
 
-// progressInterval is the interval at which a running build reports that it still runs.
+// progressInterval is the interval at which Build reports a running build.
 const progressInterval = 20 * time.Second
 
 // Binaries maps the name of each built program to its path.
@@ -35,13 +35,14 @@ type Binaries map[string]string
 type Builder struct {
 	// Root is the repository's root directory, which contains tools/.
 	Root string
-	// Cache is the directory of the built programs; "" means CacheDir().
+	// Cache is the directory of the built programs. "" means CacheDir().
 	Cache string
-	// Out receives progress lines about the running build; nil discards them.
+	// Out receives progress lines about the running build. If Out is nil, Build discards the lines.
 	Out io.Writer
 }
 
-// CacheDir returns $NRI_VGPU_CACHE, or else nri-vgpu/bin in the user's cache directory.
+// CacheDir returns $NRI_VGPU_CACHE, or nri-vgpu/bin in the user's cache directory if the variable
+// is empty.
 func CacheDir() (string, error) {
 	if dir := os.Getenv(CacheVariable); dir != "" {
 		return filepath.Abs(dir)
@@ -99,7 +100,7 @@ func (b *Builder) Build(ctx context.Context, modules []Module) (Binaries, error)
 }
 
 // module returns the directory of a module's programs, and builds them if needed. Only one process
-// builds a module at a time; other processes wait and then use the result.
+// builds a module at a time. Other processes wait and then use the result.
 func (b *Builder) module(ctx context.Context, cache, goVersion string, m Module) (string, error) {
 	source := filepath.Join(b.Root, "tools", m.Name)
 	key, err := cacheKey(source, goVersion, m)
@@ -124,7 +125,7 @@ func (b *Builder) module(ctx context.Context, cache, goVersion string, m Module)
 	return dir, nil
 }
 
-// build compiles a module into a directory beside dir and renames it to dir. Therefore an
+// build compiles a module into a temporary directory and renames the directory to dir. Therefore an
 // interrupted build leaves no directory that looks complete.
 func (b *Builder) build(ctx context.Context, source, dir string, m Module) error {
 	staging := dir + ".building"
@@ -189,7 +190,7 @@ func buildFlags(m Module) []string {
 	return flags
 }
 
-// buildError writes all output to a file and shows its end.
+// buildError writes all output to a file, and returns an error with the end of the output.
 func buildError(log string, m Module, output []byte, cause error) error {
 	where := " (all of it in " + log + ")"
 	if err := os.WriteFile(log, output, 0o644); err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// hello writes a tools module whose only program has the given source.
+// hello writes a tools module whose only program has this source.
 func hello(t *testing.T, source string) (*Builder, Module) {
 	t.Helper()
 	root := t.TempDir()
@@ -97,8 +97,7 @@ func TestCacheKeyFollowsInputs(t *testing.T) {
 	}
 }
 
-// TestModulesMatchTools checks that the version that is stamped into the binaries is the built
-// version.
+// TestModulesMatchTools checks that the version stamped into the binaries is the built version.
 func TestModulesMatchTools(t *testing.T) {
 	wd, err := os.Getwd()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // completeModules copies the incomplete modules and adds the missing files. completeModules returns
-// a go.mod that uses the copies; its go.sum lies beside it. Errors come with the output of the Go
-// command.
+// the path of a go.mod that uses the copies, with a go.sum in the same directory. On an error,
+// output is the output of the Go command.
 func completeModules(ctx context.Context, source, work string, m Module) (modFile string, output []byte, err error) {
 	if err := os.RemoveAll(work); err != nil {
 		return "", nil, fmt.Errorf("clear an interrupted build of %s: %w", m.Name, err)

@@ -9,24 +9,24 @@ import (
 )
 
 // A Module is one tools module of the repository, tools/<Name>. The module's go.mod pins the
-// version of a component, whose programs are built from the module.
+// version of a component, and Build builds the component's programs from the module.
 type Module struct {
 	Name     string
 	Programs []Program
 	CGO      bool
 	Tags     string
 	LDFlags  string
-	// ModFile is the path of the module's go.mod, if it is not the default.
+	// ModFile is the path of the module's go.mod, or "" for the default.
 	ModFile string
 	// Completed are modules that were published without some of their files. Copies with these
 	// files replace such modules.
 	Completed []Completion
-	// FirstBuild is the build time on two cores with an empty build cache; Build prints it for the
-	// waiting user.
+	// FirstBuild is the build time on two cores with an empty build cache. Build prints FirstBuild
+	// for the waiting user.
 	FirstBuild time.Duration
 }
 
-// A Completion adds files to a module: path in it → path in the tools module.
+// A Completion adds files to a module. Files maps paths in the module to paths in the tools module.
 type Completion struct {
 	Module, Version string
 	Files           map[string]string
@@ -37,7 +37,7 @@ type Program struct{ Name, Package string }
 
 // KubernetesVersion is the version that the Kubernetes components report. The tools module must
 // require the same version, which a test checks. The API server and kubectl accept the kubelet
-// according to its version, so the build must be stamped.
+// according to its version, so the build must stamp the version.
 const KubernetesVersion = "v1.37.1"
 
 const k8sVersionPackage = "k8s.io/component-base/version"
@@ -52,7 +52,7 @@ func kubernetesStamp(version string) string {
 		" -X " + k8sVersionPackage + ".gitTreeState=clean"
 }
 
-// Modules returns all components of a node, in the order in which they are built.
+// Modules returns all components of a node, in the order of their builds.
 func Modules() []Module {
 	return []Module{
 		{
@@ -104,9 +104,9 @@ func Modules() []Module {
 	}
 }
 
-// Volcano returns the programs that a test may run on a cluster beside a node's components:
-// Volcano's scheduler and controllers, and the ledgers. The ledger programs let tests call the code
-// of this scheduler and of its successor.
+// Volcano returns Volcano's scheduler and controllers, and the ledgers, which a test may run on a
+// cluster beside a node's components. The ledger programs let tests call the code of this scheduler
+// and of its successor.
 func Volcano() []Module {
 	const ledger = "github.com/nri-vgpu/nri-vgpu/tools/volcano/ledger"
 	const scheduler = "volcano.sh/volcano/cmd/scheduler"
@@ -144,8 +144,8 @@ func Kwok() Module {
 	return Module{Name: "kwok", Programs: []Program{{"kwok", "sigs.k8s.io/kwok/cmd/kwok"}}, FirstBuild: 2 * time.Minute}
 }
 
-// Programs of Volcano 1.14.1, and of 1.15.1, which detects dead nodes in another way. See
-// tools/volcano for the ledgers.
+// These are programs of Volcano 1.14.1, and of Volcano 1.15.1, which detects dead nodes in another
+// way. See tools/volcano for the ledgers.
 const (
 	VolcanoScheduler     = "scheduler"
 	VolcanoSchedulerNext = "scheduler-next"
@@ -153,12 +153,12 @@ const (
 	VolcanoLedgerNext    = "ledger-next"
 )
 
-// WithoutSeccomp is the program that makes Kubernetes' pods run on a runc without system call
-// filters; see tools/runc.
+// WithoutSeccomp is the program by which Kubernetes' pods run on a runc without system call filters
+// (tools/runc).
 const WithoutSeccomp = "without-seccomp"
 
-// runcModule returns runc with system call filters, as on any node, if libseccomp can be linked,
-// and otherwise without them.
+// runcModule returns runc. If libseccomp can be linked, runc has system call filters, as on any
+// node.
 func runcModule(seccomp bool) Module {
 	m := Module{
 		Name:     "runc",
@@ -176,7 +176,7 @@ func runcModule(seccomp bool) Module {
 	return m
 }
 
-// hasLibseccomp reports whether a program can be linked with libseccomp here.
+// hasLibseccomp reports whether this machine can link a program with libseccomp.
 func hasLibseccomp() bool {
 	return exec.Command("pkg-config", "--exists", "libseccomp").Run() == nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Prometheus returns the server that scrapes our metrics in a test. Prometheus lacks service
+// Prometheus returns the server that scrapes our metrics in a test. The server lacks service
 // discovery, which would take half of the build time.
 func Prometheus() Module {
 	return Module{
@@ -19,7 +19,7 @@ func Prometheus() Module {
 	}
 }
 
-// PrometheusProgram returns the path of the server, and builds it if needed.
+// PrometheusProgram returns the path of the server, and builds the server if needed.
 func PrometheusProgram(ctx context.Context, root string, out io.Writer) (string, error) {
 	binaries, err := (&Builder{Root: root, Out: out}).Build(ctx, []Module{Prometheus()})
 	return binaries["prometheus"], err

@@ -10,7 +10,7 @@ import (
 )
 
 // These are versions of a node's programs, by their lines. The end-to-end matrix replaces the
-// defaults, which are the newest of each, by these versions. The modules of these versions are
+// defaults, which are the newest versions, by these versions. Their modules are
 // tools/containerd-<line> and tools/kubernetes-<line>.
 var (
 	ContainerdVersions = map[string]string{"1.7": "v1.7.35", "2.0": "v2.0.14", "2.2": "v2.2.9", DefaultContainerd: "v2.4.2"}
@@ -23,7 +23,7 @@ const (
 	DefaultKubelet    = "1.37"
 )
 
-// ContainerdModule returns containerd of another line than the default.
+// ContainerdModule returns containerd of a line other than the default.
 func ContainerdModule(line string) (Module, error) {
 	if _, known := ContainerdVersions[line]; !known || line == DefaultContainerd {
 		return Module{}, fmt.Errorf("containerd %s has no tools module of its own", line)
@@ -40,8 +40,8 @@ func ContainerdModule(line string) (Module, error) {
 	return m, nil
 }
 
-// KubeletModule returns the kubelet of another line than the default. KubeletModule works with the
-// default's API server, as kubelets may be three lines older.
+// KubeletModule returns the kubelet of a line other than the default. The kubelet works with the
+// default API server, because kubelets may be three lines older.
 func KubeletModule(line string) (Module, error) {
 	version, known := KubeletVersions[line]
 	if !known || line == DefaultKubelet {
@@ -55,8 +55,8 @@ func KubeletModule(line string) (Module, error) {
 	}, nil
 }
 
-// NodeModules returns a node's modules, with containerd and kubelet of these lines; an empty line
-// is the default.
+// NodeModules returns a node's modules, with containerd and kubelet of these lines. An empty line
+// means the default.
 func NodeModules(containerd, kubelet string) ([]Module, error) {
 	all := Modules()
 	if containerd != "" && containerd != DefaultContainerd {
@@ -88,7 +88,7 @@ func Helm() Module {
 // HelmVersion is the version that tools/helm requires.
 const HelmVersion = "v4.3.1"
 
-// HelmProgram returns the path of helm, and builds it if needed.
+// HelmProgram returns the path of helm, and builds helm if needed.
 func HelmProgram(ctx context.Context, root string, out io.Writer) (string, error) {
 	binaries, err := (&Builder{Root: root, Out: out}).Build(ctx, []Module{Helm()})
 	return binaries["helm"], err

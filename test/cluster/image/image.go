@@ -28,7 +28,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Annotations of an index's image by which importers name it.
+// Importers name an image by these annotations in the index.
 const (
 	containerdName = "io.containerd.image.name"
 	ociRefName     = "org.opencontainers.image.ref.name"
@@ -42,13 +42,13 @@ var epoch = time.Unix(0, 0).UTC()
 type File struct {
 	// Path is the absolute path in the image.
 	Path string
-	// Source is the file on this machine with the entry's content; without it, Content is the
-	// content.
+	// Source is the file on this machine with the entry's content. If Source is empty, Content is
+	// the content.
 	Source  string
 	Content []byte
 	// Link makes the entry a symbolic link to this target.
 	Link string
-	// Mode contains the permission bits, and fs.ModeDir for a directory; 0 means the source's own
+	// Mode contains the permission bits, and fs.ModeDir for a directory. 0 means the source's own
 	// mode, or 0644.
 	Mode fs.FileMode
 }
@@ -62,8 +62,8 @@ type Spec struct {
 	Entrypoint []string
 	Cmd        []string
 	User       string
-	// Plain leaves the layer uncompressed: compressing takes longer than it saves if the image
-	// never leaves this machine.
+	// Plain leaves the layer uncompressed. Compression of an image that never leaves this machine
+	// takes longer than it saves.
 	Plain      bool
 	WorkingDir string
 	Labels     map[string]string
@@ -139,8 +139,7 @@ func layerOf(content []byte, plain bool) (v1.Layer, error) {
 		tarball.WithCompressionLevel(gzip.BestSpeed))
 }
 
-// layerTar packs the files, in order of their paths, with all directories
-// above them.
+// layerTar packs the files, in order of their paths, with all their parent directories.
 func layerTar(files []File) ([]byte, error) {
 	entries, err := withParents(files)
 	if err != nil {
@@ -159,8 +158,8 @@ func layerTar(files []File) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// withParents cleans and sorts the files and adds the directories that they
-// imply. The last of several files with the same path wins.
+// withParents cleans and sorts the files, and adds their parent directories. The last of several
+// files with the same path wins.
 func withParents(files []File) ([]File, error) {
 	entries := map[string]File{}
 	for _, f := range files {

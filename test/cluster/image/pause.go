@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// pauseSource is the program that holds a pod's namespaces. pauseSource sleeps, reaps dead children
-// if it is their init process, and ends on a signal.
+// pauseSource is the program that holds a pod's namespaces. The program sleeps, reaps dead children
+// if the program is the init process, and ends on a signal.
 const pauseSource = `
 #include <signal.h>
 #include <sys/wait.h>

@@ -17,7 +17,7 @@ import (
 )
 
 // mergedDirs are the links by which a distribution with a merged /usr keeps the old paths. Images
-// get the same links.
+// contain these links.
 var mergedDirs = []string{"bin", "lib", "lib64", "sbin"}
 
 // BaseLayout returns the files that any image for Linux programs needs: the merged /usr, a
@@ -38,7 +38,7 @@ func BaseLayout() []File {
 }
 
 // HostPrograms returns the named programs of this machine, found in PATH, as files in /usr/bin of
-// an image, with the shared libraries that they need.
+// an image, with their shared libraries.
 func HostPrograms(names ...string) ([]File, error) {
 	programs := make(map[string]string, len(names))
 	for _, name := range names {
@@ -51,9 +51,9 @@ func HostPrograms(names ...string) ([]File, error) {
 	return Programs(programs)
 }
 
-// Programs returns files for programs, given as a map from path in the image to path on this
-// machine. Programs adds their dynamic linker and all shared libraries that they need, at the paths
-// where the linker looks for them.
+// Programs returns files for programs. The map contains the path on this machine for each path in
+// the image. Programs adds the dynamic linker and all shared libraries, at the paths where the
+// linker searches.
 func Programs(programs map[string]string) ([]File, error) {
 	r := resolver{dirs: libraryDirs(), seen: map[string]string{}}
 	files := make([]File, 0, len(programs))
@@ -69,7 +69,7 @@ func Programs(programs map[string]string) ([]File, error) {
 	return files, nil
 }
 
-// A resolver gathers the libraries of programs, as the dynamic linker would.
+// A resolver collects the libraries of programs, as the dynamic linker does.
 type resolver struct {
 	dirs []string
 	// seen maps the path in the image to the path on this machine.
@@ -107,7 +107,7 @@ func (r *resolver) resolve(file string) error {
 	return nil
 }
 
-// add adds a library and its dependencies, unless it has been added already.
+// add adds a library and its dependencies, unless the library is already there.
 func (r *resolver) add(file string) error {
 	target := mergedPath(file)
 	if _, done := r.seen[target]; done {

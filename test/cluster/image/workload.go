@@ -21,11 +21,11 @@ var shellTools = []string{
 	"timeout", "touch", "tr", "true", "uname", "uniq", "wc",
 }
 
-// optionalTools are added if the machine has them.
+// optionalTools are tools that BuildWorkload adds if the machine has the tools.
 var optionalTools = []string{"awk", "bash", "mount", "nsenter", "pgrep", "ps", "strace", "umount", "unshare", "xargs"}
 
-// BuildWorkload writes an archive of an image with a shell, the usual tools and, in /usr/local/bin,
-// all programs of a directory ("" means none), with the libraries that they need. env is the
+// BuildWorkload writes an archive of an image with a shell and the usual tools. /usr/local/bin
+// contains all programs of a directory ("" means no programs), with their libraries. env is the
 // image's environment, such as NVIDIA_VISIBLE_DEVICES=all.
 func BuildWorkload(archive, name, programsDir string, env ...string) error {
 	programs := map[string]string{}

@@ -14,14 +14,14 @@ import (
 )
 
 // systemCgroup contains the supervisor and the components, below the node's own cgroup. In cgroup
-// v2 a cgroup with limited children may contain no processes itself.
+// v2, a cgroup with limited children may not itself contain processes.
 const systemCgroup = "system"
 
 // A hierarchy is one mounted tree of cgroups.
 type hierarchy struct {
 	root string
 	v2   bool
-	// options are the mount options; for v1 they name the hierarchy's controllers.
+	// options are the mount options. For v1, the options name the hierarchy's controllers.
 	options string
 }
 
@@ -61,7 +61,8 @@ func controllersOf(options []string) string {
 	return strings.Join(controllers, ",")
 }
 
-// enterCgroup makes the node's cgroup in every hierarchy and moves the calling process into it.
+// enterCgroup makes the node's cgroup in every hierarchy, and moves the calling process into the
+// cgroup.
 func enterCgroup(trees []hierarchy, cgroup string) error {
 	if len(trees) == 0 {
 		return errors.New("no cgroups are mounted: mount cgroup2 on /sys/fs/cgroup")
@@ -84,8 +85,8 @@ func enterCgroup(trees []hierarchy, cgroup string) error {
 	return nil
 }
 
-// enterSystemCgroup moves the calling process, and so the components, below the node's own cgroup,
-// which then can limit pods.
+// enterSystemCgroup moves the calling process below the node's own cgroup, which then can limit
+// pods. The components start in the cgroup of the calling process.
 func enterSystemCgroup(trees []hierarchy, cgroup string) error {
 	for _, h := range trees {
 		dir := filepath.Join(h.root, cgroup)
@@ -163,9 +164,9 @@ func inheritCPUSet(parent, dir string) error {
 	return nil
 }
 
-// RemoveCgroup removes a node's cgroup from all hierarchies, with everything below it, and the
-// cgroup above it if that has become empty. Processes must have ended; the kernel may take a moment
-// to release the cgroup, hence the deadline.
+// RemoveCgroup removes a node's cgroup from all hierarchies, with all cgroups below, and removes
+// the parent cgroup if the parent is empty. The processes must have ended. The kernel may take a
+// moment to release the cgroup, so RemoveCgroup retries until the deadline.
 func RemoveCgroup(cgroup string, patience time.Duration) error {
 	mounts, err := readMounts()
 	if err != nil {
@@ -176,7 +177,7 @@ func RemoveCgroup(cgroup string, patience time.Duration) error {
 		if err := removeTree(filepath.Join(h.root, cgroup), deadline); err != nil {
 			return err
 		}
-		// The removal fails while other nodes have cgroups in it.
+		// The removal fails while other nodes have cgroups in the parent.
 		_ = syscall.Rmdir(filepath.Join(h.root, filepath.Dir(cgroup)))
 	}
 	return nil

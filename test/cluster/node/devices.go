@@ -16,8 +16,8 @@ import (
 // ownDevices are names below /dev that belong to the node itself.
 var ownDevices = []string{"gpusim", "mqueue", "pts", "shm", "ptmx", "log", "hugepages"}
 
-// mountDevices mounts a /dev for the node, with the machine's device nodes including real GPUs.
-// Device nodes added there stay in the node.
+// mountDevices mounts a /dev for the node, with the machine's device nodes including real GPUs. New
+// device nodes in this /dev stay in the node.
 func mountDevices() error {
 	if err := mountAt("/dev", "tmpfs", unix.MS_NOSUID, "mode=0755"); err != nil {
 		return err
@@ -37,7 +37,7 @@ func mountDevices() error {
 	return mountAt("/dev/mqueue", "mqueue", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
-// copyDevices makes the same nodes, links and directories in another directory.
+// copyDevices copies nodes, links and directories to another directory.
 func copyDevices(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

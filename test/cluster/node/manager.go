@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopPatience is how long a component may take to end before it is killed.
+// stopPatience is the time that a component may take to end before the manager kills the component.
 const stopPatience = 10 * time.Second
 
 // probeInterval is the interval between probes of a starting component.
@@ -36,7 +36,7 @@ type manager struct {
 	components map[string]*component
 }
 
-// A component is a component of the manager; the manager's lock guards it.
+// A component is a component of the manager. The manager's lock guards the component.
 type component struct {
 	spec     Component
 	status   Status
@@ -114,7 +114,7 @@ func (m *manager) start(name string) error {
 		return err
 	}
 	defer out.Close()
-	// The lock is held until the pid is recorded, so that the reaper finds it.
+	// start holds the lock until the pid is recorded, so that the reaper finds the pid.
 	process, err := os.StartProcess(program, c.spec.Args, &os.ProcAttr{
 		Dir:   "/",
 		Env:   nodeEnvironment(),
@@ -153,7 +153,7 @@ func (m *manager) watchStart(c *component, pid int) {
 	}
 }
 
-// stop sends SIGTERM to a component and kills it if it does not end.
+// stop sends SIGTERM to a component, and kills the component if it does not end.
 func (m *manager) stop(name string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,7 +184,7 @@ func (m *manager) stop(name string) error {
 	return nil
 }
 
-// signal sends a signal to a component; the component's status shows how it ends.
+// signal sends a signal to a component. The component's status shows the end.
 func (m *manager) signal(name string, sig syscall.Signal) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -34,8 +34,7 @@ func newTestManager(t *testing.T, components ...Component) (*manager, *Client) {
 	return m, NewClient(dir)
 }
 
-// served listens on a socket, so that components with this probe count as ready as soon as they
-// run.
+// served listens on a socket, so that running components with this probe count as ready.
 func served(t *testing.T) Probe {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")
@@ -133,7 +132,7 @@ func TestManager(t *testing.T) {
 }
 
 // checkRestart checks that a component that ended by itself restarts, and that a killed component
-// does not.
+// does not restart.
 func checkRestart(t *testing.T, c *Client, starts string) {
 	t.Helper()
 	const name = "ends once"

@@ -14,7 +14,8 @@ import (
 // A mount is one line of /proc/self/mountinfo.
 type mount struct {
 	point, fsType, options string
-	// superOptions are the options of the file system; for cgroup v1 they name the controllers.
+	// superOptions are the options of the file system. For cgroup v1, the options name the
+	// controllers.
 	superOptions []string
 }
 
@@ -62,7 +63,7 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// kernelFileSystems contain no files of the machine.
+// kernelFileSystems are file systems that contain no files of the machine.
 var kernelFileSystems = map[string]bool{
 	"autofs": true, "binfmt_misc": true, "bpf": true, "cgroup": true, "cgroup2": true,
 	"configfs": true, "debugfs": true, "devpts": true, "devtmpfs": true, "efivarfs": true,
@@ -70,7 +71,8 @@ var kernelFileSystems = map[string]bool{
 	"pstore": true, "rpc_pipefs": true, "securityfs": true, "sysfs": true, "tracefs": true,
 }
 
-// freshDirs are mounted anew in a node, which takes over no mount of the machine below them.
+// freshDirs are directories that a node mounts anew. The node takes over no mount of the machine
+// below freshDirs.
 var freshDirs = []string{"/dev", "/proc", "/run", "/sys", "/tmp", "/var/run"}
 
 // extraMounts returns the mounts besides the root whose files a node needs, such as a separate /usr

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Interface is the node's network device; its other end is on the machine.
+// Interface is the node's network device. The other end is on the machine.
 const Interface = "eth0"
 
 // setupNetwork assigns the node's addresses. The node also holds the service address, so that

@@ -54,7 +54,7 @@ func (p Probe) get() error {
 
 func (p Probe) tlsConfig() (*tls.Config, error) {
 	if p.CA == "" {
-		// The component signs its certificate itself, on loopback.
+		// The component on loopback signs its certificate itself.
 		return &tls.Config{InsecureSkipVerify: true}, nil // the query contains no secret
 	}
 	roots := x509.NewCertPool()

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machineRoot is the mount point of the machine's root while the node's root is built.
+// machineRoot is the mount point of the machine's root during the build of the node's root.
 const machineRoot = "/.machine"
 
-// buildRoot makes the node's root: a copy-on-write view of the machine's root with fresh
+// buildRoot makes the node's root, a copy-on-write view of the machine's root with fresh
 // directories of the node. The root is visible only in the mount namespace, and writes go only to
 // the state directory. buildRoot changes the root first, so that absolute links lead into the
-// node's root and never into the machine's.
+// node's root and never into the machine's root.
 func buildRoot(s Spec, mounts []mount) error {
 	// Later mounts must not propagate to the machine.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -37,7 +37,7 @@ func buildRoot(s Spec, mounts []mount) error {
 		return err
 	}
 	for _, m := range extraMounts(mounts, s.Clear) {
-		// A mount hidden by another mount cannot be taken over, and is not needed.
+		// The node cannot take over a mount that another mount hides, and does not need the mount.
 		if err := bind(Bind{Source: m.point, Target: m.point, ReadOnly: true}); err != nil {
 			log.Printf("mount of the machine left out: %v", err)
 		}
@@ -56,8 +56,8 @@ func buildRoot(s Spec, mounts []mount) error {
 	return leaveMachine()
 }
 
-// mountOverlay mounts the copy-on-write view. If dir lies on a file system that cannot hold an
-// overlay's upper layer, such as another overlay, that layer is in memory.
+// mountOverlay mounts the copy-on-write view. If the file system of dir cannot hold an overlay's
+// upper layer, as another overlay cannot, the upper layer is in memory.
 func mountOverlay(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("node's root: %w", err)
@@ -143,8 +143,8 @@ func mountCgroups(trees []hierarchy) error {
 	return nil
 }
 
-// linkControllers links each controller of a joint hierarchy to it, as distributions do:
-// /sys/fs/cgroup/cpu → cpu,cpuacct.
+// linkControllers makes a link to a joint hierarchy for each of its controllers, as distributions
+// do: /sys/fs/cgroup/cpu → cpu,cpuacct.
 func linkControllers(h hierarchy) error {
 	controllers := strings.Split(h.options, ",")
 	if len(controllers) < 2 {
@@ -167,8 +167,9 @@ func isMountPoint(dir string) bool {
 	return self.Dev != parent.Dev
 }
 
-// kernelTunables are settings of the whole machine that a kubelet requires. The node sees them as
-// files with the required values, so the kubelet does not change the machine's settings.
+// kernelTunables are settings of the whole machine that a kubelet requires. The node sees the
+// settings as files with the required values, so the kubelet does not change the machine's
+// settings.
 var kernelTunables = map[string]string{
 	"vm/overcommit_memory":      "1",
 	"vm/panic_on_oom":           "0",
@@ -199,7 +200,7 @@ func coverKernelTunables() error {
 	return nil
 }
 
-// linkVarRun links /var/run to /run, unless it is a link already.
+// linkVarRun links /var/run to /run, unless /var/run is already a link.
 func linkVarRun() error {
 	const dir = "/var/run"
 	if info, err := os.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
@@ -214,7 +215,7 @@ func linkVarRun() error {
 	return nil
 }
 
-// bind mounts a file or directory of the machine, and makes its mount point if needed.
+// bind mounts a file or directory of the machine, and makes the mount point if needed.
 func bind(b Bind) error {
 	source := filepath.Join(machineRoot, b.Source)
 	if err := makeMountPoint(source, b.Target); err != nil {
@@ -253,7 +254,7 @@ func makeMountPoint(source, target string) error {
 	return f.Close()
 }
 
-// clearPaths hides the machine's files at these paths; directories stay, empty.
+// clearPaths hides the machine's files at these paths. Directories stay, but are empty.
 func clearPaths(paths []string) error {
 	for _, p := range paths {
 		info, err := os.Lstat(p)
@@ -301,7 +302,7 @@ func copyTree(from, root string) error {
 	return nil
 }
 
-// changeRoot makes root the root directory, with the machine's root below it.
+// changeRoot makes root the root directory, with the machine's root at machineRoot.
 func changeRoot(root string) error {
 	machine := filepath.Join(root, machineRoot)
 	if err := os.MkdirAll(machine, 0o700); err != nil {
@@ -324,7 +325,7 @@ func leaveMachine() error {
 	if err := os.Remove(machineRoot); err != nil {
 		return fmt.Errorf("let go of the machine's root: %w", err)
 	}
-	// Init systems share all mounts: volumes with mount propagation need it.
+	// Volumes with mount propagation need shared mounts, as init systems make them.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("make mounts shared: %w", err)
 	}

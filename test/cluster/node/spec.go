@@ -22,15 +22,15 @@ type Spec struct {
 	// StateDir is the only directory on the machine to which the node writes. StateDir has the same
 	// path inside the node.
 	StateDir string `json:"stateDir"`
-	// Address is the node's own address with its prefix length, and Services the address of the API
-	// server inside the cluster. Services is empty if the API server is on another node, to which
-	// Routes lead.
+	// Address is the node's own address with its prefix length, and Services is the address of the
+	// API server inside the cluster. Services is empty if the API server is on another node, to
+	// which Routes lead.
 	Address  string  `json:"address"`
 	Services string  `json:"services,omitempty"`
 	Routes   []Route `json:"routes,omitempty"`
 	// Clear are paths at which the node must not see the machine's files.
 	Clear []string `json:"clear"`
-	// Tree is a directory whose content is copied over the node's root.
+	// Tree is a directory whose content the supervisor copies over the node's root.
 	Tree string `json:"tree"`
 	// Binds are files and directories of the machine that appear at another path in the node.
 	Binds []Bind `json:"binds"`
@@ -55,19 +55,19 @@ type Bind struct {
 }
 
 // A Component is a program that the supervisor starts and watches. The supervisor does not restart
-// it when it ends, because tests should see that.
+// an ended component unless Restart is set, because tests should see the end.
 type Component struct {
 	Name string   `json:"name"`
 	Args []string `json:"args"`
-	// After names the components that must be ready before this one starts.
+	// After names the components that must be ready before this component starts.
 	After []string `json:"after"`
 	Ready Probe    `json:"ready"`
-	// Restart restarts a component that ends by itself, as kubelet does with the control plane's
+	// Restart restarts a component that ends by itself, as kubelet restarts the control plane's
 	// pods. A stopped or killed component stays stopped.
 	Restart bool `json:"restart,omitempty"`
 }
 
-// A Probe reports whether a component serves: Socket accepts connections, or URL answers with 200.
+// A Probe checks whether a component serves: Socket accepts connections, or URL answers with 200.
 type Probe struct {
 	Socket string `json:"socket,omitempty"`
 	URL    string `json:"url,omitempty"`
@@ -77,7 +77,7 @@ type Probe struct {
 	Key  string `json:"key,omitempty"`
 }
 
-// State is a stage in the life of a component.
+// State is the state of a component.
 type State string
 
 // These are the states of a component.
@@ -93,7 +93,7 @@ const (
 type Status struct {
 	Name  string `json:"name"`
 	State State  `json:"state"`
-	// Pid is the process in the node's pid namespace, 0 if no process runs.
+	// Pid is the process in the node's pid namespace, or 0 if no process runs.
 	Pid int `json:"pid"`
 	// Since is the time at which the component reached the state.
 	Since time.Time `json:"since"`
@@ -101,7 +101,7 @@ type Status struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// Paths below the state directory that the supervisor and its callers share.
+// The supervisor and its callers share these paths below the state directory.
 const (
 	specFile    = "spec.json"
 	controlFile = "control.sock"

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// namespaces are the new namespaces of a node. The cgroup namespace follows once the supervisor is
-// in its cgroup.
+// namespaces are the new namespaces of a node. The supervisor makes the cgroup namespace after it
+// has entered its cgroup.
 const namespaces = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET |
 	syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC
 
@@ -25,7 +25,7 @@ type Started struct {
 }
 
 // Start starts the supervisor of the specification in stateDir, detached from the calling process,
-// so that it survives that process.
+// so that the supervisor survives the calling process.
 func Start(stateDir string) (*Started, error) {
 	if !hooked {
 		return nil, errors.New("this program cannot start nodes: its main, or TestMain, does not call Supervise first")

@@ -20,23 +20,23 @@ import (
 // argv0 is the program name that starts a program as a supervisor.
 const argv0 = "nri-vgpu-node"
 
-// The supervisor is executed twice: a cgroup namespace belongs to a single thread until an exec
-// makes that thread the whole process.
+// The supervisor executes itself a second time, because a cgroup namespace belongs to a single
+// thread until an exec makes the thread the whole process.
 const (
 	stageEnter = "enter"
 	stageRun   = "run"
 )
 
-// goAheadFD is a pipe. The starting process writes a byte to it when the node's network device
-// exists.
+// goAheadFD is a pipe. The starting process writes a byte to the pipe when the node's network
+// device exists.
 const goAheadFD = 3
 
-// hooked records that the running program called Supervise, so that it can be started again as a
-// supervisor.
+// hooked records that the running program called Supervise, so that the program can be started
+// again as a supervisor.
 var hooked bool
 
 // Supervise must be the first call in main, or in TestMain, of a program that starts nodes. If the
-// program was started as a supervisor, Supervise runs it and does not return. Otherwise it returns.
+// program was started as a supervisor, Supervise runs the supervisor and does not return.
 func Supervise() {
 	hooked = true
 	if len(os.Args) != 3 || os.Args[0] != argv0 {
@@ -52,8 +52,8 @@ func Supervise() {
 	os.Exit(0)
 }
 
-// enter waits for the go-ahead, joins the node's cgroups and makes them the
-// root of a cgroup namespace.
+// enter waits for the go-ahead, joins the node's cgroups, and makes these cgroups the root of a
+// cgroup namespace.
 func enter(stateDir string) error {
 	unix.Umask(0o022)
 	s, err := readSpec(stateDir)
@@ -91,7 +91,7 @@ func awaitGoAhead() error {
 	return nil
 }
 
-// run builds the node and serves until a signal ends it.
+// run builds the node, and serves until a signal ends the supervisor.
 func run(stateDir string) error {
 	s, err := readSpec(stateDir)
 	if err != nil {
@@ -126,7 +126,8 @@ func run(stateDir string) error {
 }
 
 // nodeEnvironment returns the environment of a node's components and commands. nodeEnvironment
-// ignores the starting process's environment: the machine's proxy is no proxy for the cluster.
+// ignores the starting process's environment, because the machine's proxy is no proxy for the
+// cluster.
 func nodeEnvironment() []string {
 	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki makes the certificates and keys of one local cluster: an authority that exists as
-// long as the cluster, and the certificates that it signs.
+// Package pki makes the certificates and keys of one local cluster: an authority for the cluster,
+// and the certificates that the authority signs.
 package pki
 
 import (
@@ -82,8 +82,8 @@ func ReadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 // KeyPEM returns the authority's private key, for components that sign certificates themselves.
 func (a *Authority) KeyPEM() ([]byte, error) { return encodeKey(a.key) }
 
-// Client signs a client certificate: the API server reads user as the user's name and groups as its
-// groups.
+// Client signs a client certificate. The API server reads user as the user's name, and groups as
+// the user's groups.
 func (a *Authority) Client(user string, groups ...string) (Pair, error) {
 	template, err := newTemplate(pkix.Name{CommonName: user, Organization: groups})
 	if err != nil {
@@ -110,7 +110,7 @@ func (a *Authority) Server(name string, hosts ...string) (Pair, error) {
 	return a.sign(template)
 }
 
-// NewKey returns a new private key, as service account tokens need it.
+// NewKey returns a new private key for service account tokens.
 func NewKey() ([]byte, error) {
 	key, err := newKey()
 	if err != nil {
@@ -164,7 +164,7 @@ func newTemplate(subject pkix.Name) (*x509.Certificate, error) {
 	return &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      subject,
-		// A clock that is set back a little must not break the cluster.
+		// A clock that is set back a little must not invalidate the certificate.
 		NotBefore: now.Add(-time.Hour),
 		NotAfter:  now.Add(validity),
 	}, nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volcano installs Volcano on a local cluster, from its own manifest: its scheduler and its
-// controllers, without its webhooks. Volcano's scheduler places pods by their parts of GPUs.
+// Package volcano installs Volcano's scheduler and controllers on a local cluster, from Volcano's
+// own manifest, without webhooks. Volcano's scheduler places pods by their parts of GPUs.
 package volcano
 
 import (
@@ -20,20 +20,21 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
 )
 
-// Scheduler is the name by which pods ask for Volcano's scheduler, and Namespace is its namespace.
+// Scheduler is the name by which pods request Volcano's scheduler, and Namespace is the scheduler's
+// namespace.
 const (
 	Scheduler = "volcano"
 	Namespace = "volcano-system"
 )
 
-// Deployments of Volcano.
+// These are Volcano's Deployments.
 const (
 	SchedulerDeployment   = "volcano-scheduler"
 	ControllersDeployment = "volcano-controllers"
 )
 
-// images are the programs of the deployments: the path of each program in its image, and its name
-// as built.
+// images are the programs of the deployments, each with its path in the image and its name as a
+// built program.
 var images = map[string]struct{ path, built string }{
 	SchedulerDeployment:   {"/vc-scheduler", components.VolcanoScheduler},
 	nextScheduler:         {"/vc-scheduler", components.VolcanoSchedulerNext},
@@ -48,9 +49,9 @@ type Options struct {
 	// Root is the repository's root.
 	Root string
 	// NodeLock makes the scheduler lock a node from an assignment until the node has acknowledged
-	// it.
+	// the assignment.
 	NodeLock bool
-	// Next runs the scheduler of 1.15.1 instead of that of 1.14.1.
+	// Next runs the scheduler of Volcano 1.15.1 instead of 1.14.1.
 	Next bool
 	// Built are Volcano's programs, as Build returns them.
 	Built components.Binaries
@@ -78,8 +79,7 @@ func Install(ctx context.Context, c *cluster.Cluster, o Options) error {
 	return Configure(ctx, c, o)
 }
 
-// Configure changes the options of an installed Volcano, and waits until it
-// serves again.
+// Configure changes the options of an installed Volcano, and waits until Volcano serves again.
 func Configure(ctx context.Context, c *cluster.Cluster, o Options) error {
 	manifest, err := o.manifest(ctx, c.NodeName)
 	if err != nil {
@@ -108,8 +108,7 @@ func Await(ctx context.Context, c *cluster.Cluster) error {
 
 func nameOf(image string) string { return "localhost/nri-vgpu/" + image + ":test" }
 
-// version returns a text that differs between configurations, and imageOf the image of a
-// deployment.
+// version returns a text that differs between configurations.
 func (o Options) version() string { return fmt.Sprintf("next=%t lock=%t", o.Next, o.NodeLock) }
 
 func (o Options) imageOf(deployment string) string {
@@ -139,8 +138,8 @@ func (o Options) loadImages(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// manifest returns the needed part of Volcano's own manifest, with our images on the given node and
-// the scheduler's configuration.
+// manifest returns the needed part of Volcano's own manifest, with our images on the node and the
+// scheduler's configuration.
 func (o Options) manifest(ctx context.Context, node string) ([]byte, error) {
 	dir, err := o.moduleDir(ctx)
 	if err != nil {
@@ -213,7 +212,8 @@ func (o Options) moduleDir(ctx context.Context) (string, error) {
 	return o.moduleDir(ctx)
 }
 
-// wanted omits webhooks with their objects, and services, which no test uses.
+// wanted reports whether Install needs an object of the manifest. wanted omits webhooks with their
+// objects, and services, because no test uses these objects.
 func (o Options) wanted(object map[string]any) bool {
 	kind, _ := object["kind"].(string)
 	metadata, _ := object["metadata"].(map[string]any)
@@ -222,7 +222,7 @@ func (o Options) wanted(object map[string]any) bool {
 	case "CustomResourceDefinition":
 		return true
 	case "Namespace", "ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "Deployment":
-		// The controllers of 1.14.1 stay: they do not know the flags of 1.15.1.
+		// The controllers of 1.14.1 stay unchanged, because they do not know the flags of 1.15.1.
 		stays := o.Next && strings.Contains(name, "volcano-controller")
 		return !stays && !strings.Contains(name, "admission") && name != "volcano-monitoring"
 	}
@@ -239,7 +239,7 @@ func (o Options) adapt(object map[string]any, node string) {
 		}
 	case "Deployment":
 		spec := object["spec"].(map[string]any)
-		// Two schedulers at a time would both place pods.
+		// Two concurrent schedulers would both place pods.
 		spec["strategy"] = map[string]any{"type": "Recreate"}
 		template := spec["template"].(map[string]any)
 		if name == SchedulerDeployment { // the scheduler reads its configuration only at its start
