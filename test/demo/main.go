@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo demonstrates nri-vgpu on this machine: a real Kubernetes node with nri-vgpu on it,
-// and three pods that share its GPUs.
+// Command demo demonstrates nri-vgpu on this machine, with a real Kubernetes node and three pods
+// that share the node's GPUs.
 package main
 
 import (

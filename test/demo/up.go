@@ -29,7 +29,7 @@ const (
 //go:embed pods/*.yaml
 var manifests embed.FS
 
-// shown are the pods in the order of the table, with the dialect of each.
+// shown are the pods, with their dialects, in the order of the table.
 var shown = []struct{ dialect, file string }{
 	{"nri-vgpu", "pods/own.yaml"},
 	{"Alnair", "pods/alnair.yaml"},
@@ -104,7 +104,7 @@ func show(ctx context.Context, bed *testbed.Bed, options testbed.Options) error 
 	return nil
 }
 
-// start creates the pod of a manifest, and its namespace if missing.
+// start creates the pod of a manifest, and the pod's namespace if missing.
 func start(ctx context.Context, bed *testbed.Bed, file string) (*corev1.Pod, error) {
 	raw, err := manifests.ReadFile(file)
 	if err != nil {

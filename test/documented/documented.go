@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package documented compares the bounds that docs/reference/bounds.md states with those of the code.
+// Package documented compares the bounds in docs/reference/bounds.md with the bounds in the code.
 package documented
 
 import (
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Bound fails the test unless the table of bounds has a row that begins with a text and states each
-// of these bounds.
+// Bound fails the test unless the table of bounds has a row that begins with row and states each of
+// these bounds.
 func Bound(t testing.TB, row string, bounds ...string) {
 	t.Helper()
 	for line := range strings.Lines(document(t)) {
@@ -31,7 +31,7 @@ func Bound(t testing.TB, row string, bounds ...string) {
 	t.Errorf("docs/reference/bounds.md has no bound on %s", row)
 }
 
-// states reports whether a row states a bound: "64" is not stated by "640" or "1,064".
+// states reports whether a row states a bound. "640" and "1,064" do not state "64".
 func states(row, bound string) bool {
 	for rest := row; ; {
 		before, after, found := strings.Cut(rest, bound)

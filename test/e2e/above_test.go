@@ -21,8 +21,8 @@ func unprivileged() *corev1.SecurityContext {
 	}
 }
 
-// sharing returns a pod with a volume in two containers: at a given path in the first, which has a
-// part of a GPU, and at /volume in the second.
+// sharing returns a pod with a volume in two containers. The first container has a part of a GPU,
+// and the volume at a path. The second container has the volume at /volume.
 func sharing(name, at, main, sidecar string) *corev1.Pod {
 	pod := testbed.Pod(name,
 		testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c", main),
@@ -35,8 +35,9 @@ func sharing(name, at, main, sidecar string) *corev1.Pod {
 	return pod
 }
 
-// TestVolumesAboveOurs checks that such volumes are refused. A writer of a volume can rename and
-// remove its content without being root, and with it the mounts there, in every container.
+// TestVolumesAboveOurs checks that the agent refuses volumes above our files. A writer of a volume
+// can rename and remove the volume's content, including mounts in the volume, in every container
+// and without being root.
 func TestVolumesAboveOurs(t *testing.T) {
 	small(t)
 	const fill = "exec fill --max 3GiB --hold 3600"
@@ -68,9 +69,9 @@ func TestVolumesAboveOurs(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreTakenAwayAreDetected checks that the agent detects when root in a running
-// container, or in another container of its pod, removes our files, even though the container's
-// processes have registered.
+// TestFilesThatAreTakenAwayAreDetected checks that the agent detects the removal of our files by
+// root in a running container or in another container of the pod. The agent detects the removal
+// even though the container's processes have registered.
 func TestFilesThatAreTakenAwayAreDetected(t *testing.T) {
 	limits := testbed.Limits{testbed.Memory: 1024}
 	hold := []string{"fill", "--max", "256MiB", "--hold", "3600"}

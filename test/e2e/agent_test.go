@@ -19,8 +19,8 @@ func TestAgentRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	check()
-	// The new agent must know the allocation of the running pod: this pod fits only on the rest of
-	// the GPU.
+	// The new agent must know the allocation of the running pod, because this pod fits only on the
+	// rest of the GPU.
 	create(t, testbed.Pod("beside", filler("main", testbed.Limits{testbed.Memory: 12288})))
 	checkFilled(t, "beside", 12*gib)
 	create(t, testbed.Pod("other", filler("main", testbed.Limits{testbed.Memory: 16384})))
@@ -98,7 +98,7 @@ func TestAgentGone(t *testing.T) {
 	t.Logf("withdrawn %v after the agent was told to go", time.Since(stopped).Round(time.Second))
 	check()
 
-	// A kubelet that starts admits its pods anew. The kubelet ignores a resource that is absent.
+	// A starting kubelet admits its pods again. The kubelet ignores a resource that is absent.
 	if err := bed.Cluster.Restart(t.Context(), "kubelet"); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestAgentGone(t *testing.T) {
 	}
 	check()
 
-	// The limits hold without the agent, for new processes, too.
+	// The limits hold without the agent, also for new processes.
 	create(t, testbed.Pod("later", filler("main", testbed.Limits{testbed.Memory: 1024})))
 	if _, err := bed.WaitPod(t.Context(), "later", "unschedulable", patience, unschedulable); err != nil {
 		t.Fatal(err)

@@ -38,8 +38,9 @@ const likeDCGM = `groups:
 `
 
 // TestPrometheus checks that the metrics that a real Prometheus gets from agent and patcher match
-// the oracle's measurements. Every documented series exists. Each alert fires when its cause is
-// provoked, and clears when the cause ends. The queries in dashboards and documents return data.
+// the oracle's measurements. Every documented series exists. Each alert fires when the test
+// provokes its cause, and clears when the cause ends. The queries in dashboards and documents
+// return data.
 func TestPrometheus(t *testing.T) {
 	guarded(t)
 	waitCapacity(t, patience)
@@ -143,7 +144,7 @@ func checkMemory(t *testing.T, s *server, calm, untouched *corev1.Pod) {
 	s.wait("sum(nri_vgpu_gpu_processes)", 2)
 }
 
-// tick is the GPU time of a pod at a time, by the oracle.
+// tick is the GPU time of a pod at a time, according to the oracle.
 type tick struct {
 	at       time.Time
 	busy     time.Duration
@@ -194,8 +195,8 @@ func tickOf(t *testing.T, pod *corev1.Pod) func(time.Time) (tick, bool) {
 	}
 }
 
-// checkGPUTime compares GPU time and launches over the same interval, until they agree. The longer
-// the interval, the smaller the effect of a busy machine at its ends.
+// checkGPUTime compares GPU time and launches over the same interval, until they agree. A longer
+// interval reduces the effect of a busy machine at the ends of the interval.
 func checkGPUTime(t *testing.T, s *server, had func(time.Time) (tick, bool)) {
 	t.Helper()
 	const atLeast, points, parts = 8 * time.Second, 0.02, 0.02
@@ -349,7 +350,7 @@ func forbid(t *testing.T, s *server) (allow func()) {
 }
 
 // checkWithoutAgent provokes the alerts that need the agent or the runtime to be away, while the
-// guard is away. The runtime loads the guard again when it restarts.
+// guard is away. The runtime loads the guard again at its restart.
 func checkWithoutAgent(t *testing.T, s *server) (alerts []string) {
 	t.Helper()
 	back := away(t)
@@ -389,7 +390,7 @@ func checkWithoutAgent(t *testing.T, s *server) (alerts []string) {
 	return alerts
 }
 
-// changeConfig changes the configuration of the agent's next pod, until the test ends.
+// changeConfig changes the configuration of the agent's next pod until the test ends.
 func changeConfig(t *testing.T, change func(string) string) {
 	t.Helper()
 	maps := bed.Client.CoreV1().ConfigMaps(testbed.Namespace)

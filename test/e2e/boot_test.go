@@ -25,13 +25,13 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// lasting makes a pod's containers restart whenever they end.
+// lasting makes a pod's ended containers restart.
 func lasting(pod *corev1.Pod) *corev1.Pod {
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	return pod
 }
 
-// greedy returns a pod that asks for no GPU, keeps running, and has an image that asks for all
+// greedy returns a pod that requests no GPU, keeps running, and has an image that requests all
 // GPUs.
 func greedy(name string) *corev1.Pod {
 	container := testbed.Container("main", nil, "sh", "-c", "info; exec linger")
@@ -100,7 +100,8 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	checkFilled(t, "booted", 2*gib)
 	checkGreedy(t, "booted-greedy")
 	back := away(t)
-	// The pods must come immediately: half a minute later the node has no capacity for new pods.
+	// The test must create the pods immediately, because half a minute later the node has no
+	// capacity for new pods.
 	k := newKinds("absent")
 	checkBroken(t, k)
 	reboot(t)
@@ -127,7 +128,7 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 }
 
 // TestAForgedMirrorStopsNoStaticPod boots a node without the agent while a tenant's pod claims to
-// be the mirror of a static pod and asks for GPUs. The guard must not treat the static pod, which
+// be the mirror of a static pod and requests GPUs. The guard must not treat the static pod, which
 // may be the API server, as the tenant's pod.
 func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 	guarded(t)
@@ -174,7 +175,7 @@ func TestAForgedMirrorStopsNoStaticPod(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	// The forged mirror must not stop the agent either, in any namespace.
+	// The forged mirror must also not stop the agent, in any namespace.
 	if info := seen(t, agentLike("the-next-agent", false)); len(info.CUDA.Devices) != gpus {
 		t.Errorf("the next agent sees %d GPUs, want %d", len(info.CUDA.Devices), gpus)
 	}

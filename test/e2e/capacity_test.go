@@ -17,13 +17,13 @@ import (
 // nodeMemory is the memory that the node advertises, in MiB.
 const nodeMemory = gpus * gpuMemory / mib
 
-// untouched starts a pod that fills its GPU. untouched returns a check that the pod still runs, was
-// not restarted, and holds the same memory.
+// untouched starts a pod that fills its GPU. untouched returns a check that the pod still runs
+// without a restart, and holds the same memory.
 func untouched(t *testing.T) (check func()) {
 	t.Helper()
 	create(t, testbed.Pod("steady", filler("main", testbed.Limits{testbed.Memory: 4096})))
 	checkFilled(t, "steady", 4*gib)
-	// The node soon advertises the capacity again that an earlier test used.
+	// The node soon advertises again the capacity that an earlier test used.
 	waitCapacity(t, patience)
 	before := running(t, "steady")
 	return func() {

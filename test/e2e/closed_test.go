@@ -15,18 +15,18 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// Container runtimes fail open: if a plugin is absent, hangs or dies, they create the container as
-// its image requests. These tests break the agent in each of these ways, on a node whose default
-// runtime injects all GPUs into an image that asks for all. Then they check which container got
-// which GPU. Related tests:
+// Container runtimes fail open: if a plugin is absent, hangs or dies, the runtime creates the
+// container as its image requests. These tests break the agent in each of these ways, on a node
+// whose default runtime injects all GPUs into an image that requests all GPUs. Then the tests check
+// which container got which GPU. Related tests are:
 //
-// - TestClosedAtBootWithTheAgentLate has no agent at all.
+// - TestClosedAtBootWithTheAgentLate has no agent.
 // - TestMountsOverOursAreRefused has an agent that answers with an error.
-// - TestMountsOverOursByDetoursAreRefused has one at StartContainer.
+// - TestMountsOverOursByDetoursAreRefused has an agent that answers StartContainer with an error.
 // - TestRequiredPlugin has a runtime that requires the plugin.
 // - TestNoAnswerIsARefusal of pkg/hook has a runtime that heeds a failure policy.
 
-// kinds are the three kinds of pods that are created while the agent is broken.
+// kinds are the three kinds of pods that tests create while the agent is broken.
 type kinds struct {
 	asks, greedy, plain *corev1.Pod
 }
@@ -64,8 +64,8 @@ func waitRefused(t *testing.T, name string) *corev1.Pod {
 	return refused
 }
 
-// checkBroken creates pods while the agent is broken. Pods that may want a GPU are refused; all
-// others start and see none.
+// checkBroken creates pods while the agent is broken, and checks that pods that may want a GPU are
+// refused. All other pods start and see no GPU.
 func checkBroken(t *testing.T, k kinds) {
 	t.Helper()
 	for _, pod := range []*corev1.Pod{k.plain, k.asks, k.greedy} {
@@ -102,7 +102,7 @@ func checkSeesNone(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// TestClosedWhileTheAgentHangs stops the agent's process: the runtime waits for two seconds, drops
+// TestClosedWhileTheAgentHangs stops the agent's process. The runtime waits for two seconds, drops
 // the agent and continues.
 func TestClosedWhileTheAgentHangs(t *testing.T) {
 	guarded(t)
@@ -146,9 +146,9 @@ func TestClosedWhileTheGuardHangs(t *testing.T) {
 	check()
 }
 
-// TestClosedWhenItBreaksInARequest breaks the agent in the middle of a request, from a relay
-// between the runtime and the agent. To the runtime, the death of an agent looks like a broken
-// connection. The test really kills the agent only once, because kubelet backs off its restarts.
+// TestClosedWhenItBreaksInARequest breaks the agent during a request, by a relay between the
+// runtime and the agent. To the runtime, the death of an agent looks like a broken connection. The
+// test really kills the agent only once, because kubelet backs off its restarts.
 func TestClosedWhenItBreaksInARequest(t *testing.T) {
 	guarded(t)
 	check := untouched(t)
@@ -186,7 +186,8 @@ func TestClosedWhenItBreaksInARequest(t *testing.T) {
 }
 
 // checkInRequest creates pods, and causes a failure as soon as the runtime calls the agent for each
-// pod. Each pod is refused, as its Events state, and its container is created anew.
+// pod. The guard refuses each pod, as the pod's Events state, and kubelet creates the container
+// again.
 func checkInRequest(t *testing.T, r *relay, breaks func(plugin, runtime net.Conn), pods ...*corev1.Pod) {
 	t.Helper()
 	for _, pod := range pods {
@@ -204,7 +205,7 @@ func checkInRequest(t *testing.T, r *relay, breaks func(plugin, runtime net.Conn
 }
 
 // checkBeforeStart breaks the connection after a container was created with its limits, and before
-// the agent has seen that a link in the image hides them.
+// the agent has seen that a link in the image hides our files.
 func checkBeforeStart(t *testing.T, r *relay) {
 	t.Helper()
 	pod := withVolume("unchecked", testbed.Container("hidden", testbed.Limits{testbed.Memory: 1024}, "fill"),

@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
-// update makes TestReadmes write its table.
+// update makes TestReadmes write the table.
 var update = flag.Bool("e2e.update", false, "write the table in docs/reference/compatibility.md")
 
 const (

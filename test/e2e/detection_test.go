@@ -18,7 +18,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// detected is how soon the agent must know an unauthorised user of a GPU.
+// detected is the time within which the agent must know an unauthorised user of a GPU.
 const detected = 10 * time.Second
 
 // arounder returns a container in which root, on a writable root file system, moves the interposer
@@ -28,7 +28,7 @@ func arounder() corev1.Container {
 		"mv /usr/local/nri-vgpu /usr/local/elsewhere && exec fill --max 3GiB --hold 3600")
 }
 
-// waitHeld waits until a pod holds more than this number of bytes, by the oracle.
+// waitHeld waits until a pod holds more than this number of bytes, according to the oracle.
 func waitHeld(t *testing.T, pod *corev1.Pod, bytes uint64) {
 	t.Helper()
 	var sum uint64
@@ -98,7 +98,7 @@ func unaccounted(t *testing.T, kind string, n float64) {
 }
 
 // TestWhoGoesAroundIsDetectedAndStopped checks that the agent reports unauthorised users of a GPU
-// within ten seconds, and stops them if configured to. The agent touches no other process.
+// within ten seconds, and stops these users if configured. The agent stops no other process.
 func TestWhoGoesAroundIsDetectedAndStopped(t *testing.T) {
 	check := untouched(t)
 	create(t, testbed.Pod("around", arounder()))
@@ -126,7 +126,7 @@ func TestWhoGoesAroundIsDetectedAndStopped(t *testing.T) {
 	check()
 }
 
-// drawer returns a container that asks for all of the driver, and uses its GPU like a program that
+// drawer returns a container that requests all of the driver, and uses its GPU like a program that
 // uses Vulkan and not CUDA.
 func drawer() corev1.Container {
 	container := testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c",
@@ -206,7 +206,7 @@ func TestForgedUsagePage(t *testing.T) {
 		t.Errorf("observed are %v bytes, want more than 2 GiB: %v", bytes, err)
 	}
 	endAll(t, "forger")
-	// Once the page is right again, the container has all of its memory again.
+	// Once the page is correct again, the container has all of its memory again.
 	waitMetric(t, detected, 0, "nri_vgpu_container_observed_memory_bytes", map[string]string{"pod": "forger"})
 	if fill := execFill(t, "forger"); fill.GrantedBytes+contextBytes != 4*gib {
 		t.Errorf("alone a process was granted %d bytes, want all but its context of 4 GiB", fill.GrantedBytes)

@@ -11,8 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// withVolume returns a pod with a volume that this mount mounts and that contains the file
-// "file".
+// withVolume returns a pod with a volume for this mount. The volume contains the file "file".
 func withVolume(name string, container corev1.Container, mount corev1.VolumeMount) *corev1.Pod {
 	mount.Name = "own"
 	container.VolumeMounts = []corev1.VolumeMount{mount}
@@ -28,8 +27,8 @@ func withVolume(name string, container corev1.Container, mount corev1.VolumeMoun
 }
 
 // TestMountsOverOursByDetoursAreRefused creates containers in which a link in the image redirects a
-// volume to another place than its path. The runtime mounts the volume after our files, as its path
-// is longer, and hides them.
+// volume to another place than its path. The runtime mounts the volume after our files, because the
+// volume's path is longer, and hides our files.
 func TestMountsOverOursByDetoursAreRefused(t *testing.T) {
 	small(t)
 	const detour = testbed.Detours

@@ -66,8 +66,8 @@ func TestDoctor(t *testing.T) {
 	back()
 }
 
-// examineFromAfar checks the findings of kubectl vgpu doctor, which asks through the API server,
-// and its exit status.
+// examineFromAfar checks the findings and the exit status of kubectl vgpu doctor, which connects
+// through the API server.
 func examineFromAfar(t *testing.T, sound bool, wants ...string) {
 	t.Helper()
 	var out, missing string

@@ -28,7 +28,7 @@ func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprint(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
-	// Two rounds of the readiness probe, and one of the liveness probe.
+	// In this time kubelet makes two readiness probes and one liveness probe.
 	for until := time.Now().Add(11 * time.Second); time.Now().Before(until); time.Sleep(time.Second) {
 		if synced, err := bed.Metric(t.Context(), "nri_vgpu_pods_synced", nil); err != nil || synced != 1 {
 			t.Errorf("the metrics say %v, %v", synced, err)
@@ -42,8 +42,8 @@ func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 	}
 }
 
-// ourPods returns the pods of agent and patcher; other tests' pods may be created and deleted at
-// the same time.
+// ourPods returns the pods of agent and patcher. Other tests may create and delete pods at the same
+// time.
 func ourPods(t *testing.T) []corev1.Pod {
 	t.Helper()
 	pods, err := bed.Client.CoreV1().Pods(testbed.Namespace).List(t.Context(),
@@ -54,7 +54,7 @@ func ourPods(t *testing.T) []corev1.Pod {
 	return pods.Items
 }
 
-// restarts returns how often kubelet has restarted their containers.
+// restarts returns the number of times that kubelet has restarted our containers.
 func restarts(t *testing.T) (sum int32) {
 	t.Helper()
 	for _, pod := range ourPods(t) {
@@ -65,7 +65,7 @@ func restarts(t *testing.T) (sum int32) {
 	return sum
 }
 
-// unready returns those of our pods that kubelet has not found ready.
+// unready returns our pods that kubelet has not found ready.
 func unready(t *testing.T) []string {
 	t.Helper()
 	var names []string

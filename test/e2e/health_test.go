@@ -76,9 +76,9 @@ func waitCondition(t *testing.T, status corev1.ConditionStatus, phrase string) {
 	}
 }
 
-// TestGPULostAndBack checks a GPU that is lost and returns. Containers on the other GPU are not
-// affected, new pods use that GPU, the capacity falls and rises, and a kubelet that restarts in
-// between fails no pod.
+// TestGPULostAndBack checks a GPU that is lost and returns. Containers on the other GPU continue,
+// and new pods use the other GPU. The capacity falls and rises, and a kubelet that restarts
+// meanwhile fails no pod.
 func TestGPULostAndBack(t *testing.T) {
 	check := untouched(t)
 	steady, _ := onlyGPU(t, held(t, running(t, "steady")))
@@ -91,7 +91,7 @@ func TestGPULostAndBack(t *testing.T) {
 	before := running(t, "unlucky")
 
 	inject(t, "--gpu", index(t, lost), "lost")
-	// The memory of its pods stays, and so does the free memory of the healthy GPU.
+	// The memory of the lost GPU's pods stays, and the free memory of the healthy GPU stays.
 	if err := bed.WaitCapacity(t.Context(), testbed.Memory, 4096+14336+12288, patience); err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +139,8 @@ func TestGPULostAndBack(t *testing.T) {
 	check()
 }
 
-// againIfRejected creates a pod anew, as a controller would, if kubelet has rejected it: kubelet
-// may see a Node's new capacity later than the scheduler does.
+// againIfRejected creates a pod again, as a controller would, if kubelet has rejected the pod.
+// Kubelet may see a Node's new capacity later than the scheduler.
 func againIfRejected(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	for {
@@ -163,7 +163,7 @@ func againIfRejected(t *testing.T, pod *corev1.Pod) {
 }
 
 // TestXIDs checks that an application's XID has no effect. A critical XID keeps new containers off
-// its GPU until the driver stops requesting a recovery.
+// the GPU until the driver stops requesting a recovery.
 func TestXIDs(t *testing.T) {
 	inject(t, "--gpu", "0", "xid", "31")
 	inject(t, "--gpu", "0", "recovery", "1")
@@ -206,8 +206,8 @@ func occupy(t *testing.T) {
 	}
 }
 
-// TestPodThatFitsNoGPUIsEvicted checks that a pod that the scheduler placed by the sum, and that
-// fits no GPU, is evicted.
+// TestPodThatFitsNoGPUIsEvicted checks that the agent evicts a pod that the scheduler placed by the
+// sum and that fits no GPU.
 func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 	occupy(t)
 	set, err := bed.CreateReplicaSet(t.Context(), "moves", filler("main", testbed.Limits{testbed.Memory: 8192}))
@@ -223,7 +223,7 @@ func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// This is the same pod without a controller.
+	// This pod has no controller.
 	create(t, testbed.Pod("stays", filler("main", testbed.Limits{testbed.Memory: 7168})))
 	free := "GPU 0 (" + bed.UUIDs[0] + "): 6144 MiB"
 	waitPodEvent(t, first.Name, "VGPURefused", free, patience)
@@ -248,7 +248,7 @@ func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 		return err == nil && strings.Contains(strings.Join(messages, "\n"), "no controller")
 	})
 	waitPodEvent(t, "stays", "VGPUNotEvicted", "no controller", patience)
-	// The cluster has no other node; the pod starts when this node has room.
+	// The cluster has no other node. The pod starts when this node has room.
 	if err := bed.DeleteAll(t.Context(), "stays", "first"); err != nil {
 		t.Fatal(err)
 	}

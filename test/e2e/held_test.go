@@ -13,7 +13,7 @@ import (
 )
 
 // TestContextsAreMeasuredOnTheHost checks that a container's limits page has the size of a context
-// on its GPU, as the agent measured it. The container's processes need no NVML to keep to their
+// that the agent measured on the GPU. The container's processes need no NVML to keep to their
 // limit.
 func TestContextsAreMeasuredOnTheHost(t *testing.T) {
 	small(t)

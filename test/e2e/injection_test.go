@@ -30,7 +30,7 @@ func configure(t *testing.T, config string) {
 }
 
 // checkInjection checks that a pod gets its part of a GPU, to the byte, and that a pod without a
-// request gets none.
+// request gets no GPU.
 func checkInjection(t *testing.T) {
 	t.Helper()
 	two := testbed.Pod("two-gpus", testbed.Container("main", testbed.Limits{testbed.Number: 2, testbed.Memory: 2048}, "info"))

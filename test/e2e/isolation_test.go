@@ -38,7 +38,7 @@ func whatSaw(t *testing.T, bed *testbed.Bed, pod *corev1.Pod) testbed.Info {
 	return info
 }
 
-// cudaContainer returns a container of an image that asks for all GPUs, as CUDA base images do.
+// cudaContainer returns a container of an image that requests all GPUs, as CUDA base images do.
 func cudaContainer(limits testbed.Limits) corev1.Container {
 	container := testbed.Container("main", limits, "info")
 	container.Image = testbed.CUDAImage
@@ -46,7 +46,7 @@ func cudaContainer(limits testbed.Limits) corev1.Container {
 }
 
 // TestExemptNamespaceSeesAllGPUs checks that without nri-vgpu, NVIDIA's own runtime fulfils the
-// image's request. The tests below would also pass on a node without GPUs; this test shows that our
+// image's request. The tests below would also pass on a node without GPUs. This test shows that our
 // node has GPUs.
 func TestExemptNamespaceSeesAllGPUs(t *testing.T) {
 	const exporters = "exporters"
@@ -71,7 +71,7 @@ func TestNamespaceOfTheReleaseIsAsAnyOther(t *testing.T) {
 	checkAskerIsLimited(t, there, "asks-beside-the-agent")
 }
 
-// agentLike returns a pod of an image that asks for all GPUs, with an agent's privileges and
+// agentLike returns a pod of an image that requests all GPUs, with an agent's privileges and
 // mounts.
 func agentLike(name string, readOnly bool) *corev1.Pod {
 	container, yes := cudaContainer(nil), true
@@ -96,8 +96,8 @@ func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 	}
 }
 
-// checkAskerIsLimited creates a pod whose image asks for all GPUs and whose spec asks for a part of
-// one.
+// checkAskerIsLimited creates a pod whose image requests all GPUs and whose spec requests a part of
+// a GPU, and checks that the pod gets only the part.
 func checkAskerIsLimited(t *testing.T, bed *testbed.Bed, name string) {
 	t.Helper()
 	info := seenIn(t, bed, testbed.Pod(name, cudaContainer(testbed.Limits{testbed.Memory: 1024})))

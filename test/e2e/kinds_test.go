@@ -22,7 +22,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// released is how soon a pod's capacity must be free after its end.
+// released is the time after a pod's end within which the pod's capacity must be free.
 const released = 5 * time.Second
 
 // waitReleased waits until the node has released a pod's allocation, for at most the promised time.
@@ -49,8 +49,7 @@ func nearlyWhole(t *testing.T, name string) *corev1.Pod {
 	return pod
 }
 
-// TestSidecarAddsUp checks that the allocations of an app and a sidecar, which runs beside it, add
-// up.
+// TestSidecarAddsUp checks that the allocations of an app and a concurrent sidecar add up.
 func TestSidecarAddsUp(t *testing.T) {
 	small(t)
 	always := corev1.ContainerRestartPolicyAlways
@@ -70,7 +69,7 @@ func TestSidecarAddsUp(t *testing.T) {
 }
 
 // TestEphemeralContainerSeesNoGPU checks that an ephemeral container, which cannot request
-// resources, sees no GPU whatever its image requests, and does not affect the pod's GPU.
+// resources, sees no GPU for any request of its image, and does not affect the pod's GPU.
 func TestEphemeralContainerSeesNoGPU(t *testing.T) {
 	small(t)
 	create(t, testbed.Pod("debugged", filler("main", testbed.Limits{testbed.Memory: 4096})))
@@ -99,7 +98,7 @@ func TestJobThatHasSucceededHoldsNothing(t *testing.T) {
 	pod := testbed.Pod("job", testbed.Container("main", testbed.Limits{testbed.Memory: 16384}, "fill"))
 	n, background := int32(4), metav1.DeletePropagationBackground
 	jobs := bed.Client.BatchV1().Jobs(metav1.NamespaceDefault)
-	// Two GPUs, and four pods that each need a whole one.
+	// The node has two GPUs, and each of the four pods needs a whole GPU.
 	_, err := jobs.Create(t.Context(), &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: "job"},
 		Spec: batchv1.JobSpec{
@@ -155,8 +154,7 @@ func TestNamesakes(t *testing.T) {
 	}
 }
 
-// TestPodsDeletedWhileCreated checks that pods that are deleted while they are created leak
-// nothing.
+// TestPodsDeletedWhileCreated checks that pods deleted during their creation leak no capacity.
 func TestPodsDeletedWhileCreated(t *testing.T) {
 	var all []*corev1.Pod
 	for i := range 6 {
@@ -178,8 +176,8 @@ func TestPodsDeletedWhileCreated(t *testing.T) {
 }
 
 // staticPod makes kubelet start a pod from a file. staticPod returns the pod's mirror and a
-// function that removes the file. Kubelet permanently rejects a static pod if it does not know the
-// node's capacity yet; a change of the file makes it another pod.
+// function that removes the file. Kubelet permanently rejects a static pod if kubelet does not know
+// the node's capacity yet. A change of the file makes another pod.
 func staticPod(t *testing.T, pod *corev1.Pod) (mirror *corev1.Pod, remove func() error) {
 	t.Helper()
 	path := filepath.Join(bed.Cluster.Root(), "etc/kubernetes/manifests", pod.Name+".yaml")
@@ -204,8 +202,8 @@ func staticPod(t *testing.T, pod *corev1.Pod) (mirror *corev1.Pod, remove func()
 	return nil, nil
 }
 
-// TestStaticPod checks that a static pod is held to its limits, and freed when its manifest is
-// removed.
+// TestStaticPod checks that a static pod keeps to its limits, and that the agent frees its capacity
+// when the manifest is removed.
 func TestStaticPod(t *testing.T) {
 	pod := testbed.Pod("static", filler("main", testbed.Limits{testbed.Memory: 15360}))
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -229,8 +227,8 @@ func TestStaticPod(t *testing.T) {
 	waitReleased(t, real)
 }
 
-// waitGone waits until no process of a pod holds memory by the oracle, and the API server does
-// not list the pod as alive.
+// waitGone waits until no process of a pod holds memory, according to the oracle, and the API
+// server does not list the pod as alive.
 func waitGone(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
@@ -243,8 +241,8 @@ func waitGone(t *testing.T, pod *corev1.Pod) {
 	t.Fatalf("pod %s does not go", pod.Name)
 }
 
-// TestReleaseIsNotMissed checks that a pod's capacity is free soon after its end, even if a
-// component was away at that time.
+// TestReleaseIsNotMissed checks that a pod's capacity is free soon after the pod's end, even if a
+// component was away at the end.
 func TestReleaseIsNotMissed(t *testing.T) {
 	zero := int64(0)
 	pods := bed.Client.CoreV1().Pods(metav1.NamespaceDefault)

@@ -42,7 +42,7 @@ func pluggedJSON[T any](t *testing.T, args ...string) T {
 	return answer
 }
 
-// prints checks that kubectl vgpu prints all of these texts, and waits for them.
+// prints waits until kubectl vgpu prints all of these texts.
 func prints(t *testing.T, args []string, wants ...string) {
 	t.Helper()
 	var output, missing string
@@ -63,11 +63,11 @@ func prints(t *testing.T, args []string, wants ...string) {
 	t.Errorf("kubectl vgpu %v does not say %q within %v (%v), but:\n%s", args, missing, patience, failed, output)
 }
 
-// squeezed returns a text without the padding between the columns of its tables.
+// squeezed returns a text without the padding between the columns of the text's tables.
 func squeezed(text string) string { return regexp.MustCompile(" {2,}").ReplaceAllString(text, "  ") }
 
-// crowded makes a node on which a pod has filled its limit, another is throttled, another fits no
-// GPU, and another fits no node.
+// crowded makes a node with four pods. One pod has filled its limit, one pod is throttled, one pod
+// fits no GPU, and one pod fits no node.
 func crowded(t *testing.T) (full, slow *corev1.Pod) {
 	t.Helper()
 	create(t, testbed.Pod("full", filler("main", testbed.Limits{testbed.Memory: 10240})))
@@ -82,9 +82,9 @@ func crowded(t *testing.T) (full, slow *corev1.Pod) {
 	return full, slow
 }
 
-// TestKubectlVgpu checks that kubectl vgpu, which asks through the API server, reports the oracle's
-// measurements. For pods that wait, are refused or are throttled, the plugin explains the reason
-// and the fix.
+// TestKubectlVgpu checks that kubectl vgpu, which connects through the API server, reports the
+// oracle's measurements. For pods that wait, are refused or are throttled, the plugin explains the
+// reason and the fix.
 func TestKubectlVgpu(t *testing.T) {
 	waitRegistered(t)
 	full, slow := crowded(t)
@@ -157,7 +157,7 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 	if out, err := bed.KubectlVgpu(t.Context(), "ps", "--as", "somebody"); err == nil || !strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("who has no rights is told %q, %v", out, err)
 	}
-	// vgpuctl shows the same on the node, and in a container about the container itself.
+	// vgpuctl shows all pods on the node, and in a container only the container itself.
 	eventually.Holds(t, patience, "on the node is told of all", func() bool {
 		out, err := bed.Vgpuctl(t.Context(), "top")
 		return err == nil && strings.Contains(out, "default/slow/main") && strings.Contains(out, "default/full/main")
@@ -171,7 +171,7 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 	})
 }
 
-// checkTime compares the GPU time that kubectl vgpu reports for the pod with the oracle's.
+// checkTime compares the pod's GPU time in kubectl vgpu's report with the oracle's measurement.
 func checkTime(t *testing.T, pod *corev1.Pod) {
 	var told, low, high float64
 	eventually.Holds(t, patience, "the time that is told is the oracle's", func() bool {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestDialectsShareOneLedger checks that the scheduler never allocates the capacity of pods of one
-// dialect to pods of another. A kubelet that admits all pods again finds room for each.
+// dialect to pods of another dialect. A kubelet that admits all pods again finds room for each pod.
 func TestDialectsShareOneLedger(t *testing.T) {
 	const slots, shares = "k8s.amazonaws.com/vgpu", "cnvrg.io/metagpu"
 	create(t, testbed.Pod("ours", filler("main", testbed.Limits{testbed.Memory: 12288, testbed.Cores: 60})))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package e2e contains the end-to-end tests: real pods on a real local node with nri-vgpu installed
-// from its released manifest. Only the GPU is simulated. The tests query the simulator, and never
-// our code, for the memory that a pod physically held.
+// from its released manifest. Only the GPU is simulated. The tests query the simulator, and not our
+// code, for the memory that a pod physically held.
 package e2e
 
 import (
@@ -34,11 +34,11 @@ const (
 // name is the name of the cluster. Concurrent runs need different names.
 var name = flag.String("e2e.name", "e2e", "name of the cluster that the tests bring up")
 
-// eager makes kubelet restart killed containers immediately, however often.
+// eager makes kubelet restart killed containers immediately, after any number of kills.
 const eager = `crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 `
 
-// bed is the cluster that all tests of the package share, one after another except small tests.
+// bed is the cluster that all tests of the package share. Only small tests use bed concurrently.
 var bed *testbed.Bed
 
 func TestMain(m *testing.M) {
@@ -86,15 +86,15 @@ func run(m *testing.M) int {
 }
 
 // small makes a test run beside other small tests, after the tests that need the node for
-// themselves. A small test takes at most 6 GiB of one GPU, so that four fit at a time, and does not
-// change the agent or the node.
+// themselves. A small test takes at most 6 GiB of one GPU, so that four tests fit at a time. A
+// small test does not change the agent or the node.
 func small(t *testing.T) {
 	t.Helper()
 	t.Parallel()
 }
 
-// create makes the pod in the default namespace and removes it when the test ends. If the test
-// fails, create first logs the pod's state.
+// create makes the pod in the default namespace, and removes the pod when the test ends. If the
+// test fails, create first logs the pod's state.
 func create(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	createIn(t, bed, pod)
@@ -111,7 +111,7 @@ func createIn(t *testing.T, bed *testbed.Bed, pod *corev1.Pod) {
 	t.Cleanup(func() { remove(t) })
 }
 
-// A leaver is a pod that is removed when its test ends.
+// A leaver is a pod that remove removes when the pod's test ends.
 type leaver struct {
 	bed  *testbed.Bed
 	name string
@@ -122,7 +122,7 @@ var leaving = struct {
 	pods map[*testing.T][]leaver
 }{pods: map[*testing.T][]leaver{}}
 
-// remove removes all pods of a test at once: each takes seconds to end.
+// remove removes all pods of a test at once, because each pod takes seconds to end.
 func remove(t *testing.T) {
 	t.Helper()
 	leaving.Lock()
@@ -172,7 +172,7 @@ func running(t *testing.T, name string) *corev1.Pod {
 	return pod
 }
 
-// held returns the bytes that the pod holds on each GPU by the oracle.
+// held returns the bytes that the pod holds on each GPU, according to the oracle.
 func held(t *testing.T, pod *corev1.Pod) map[string]uint64 {
 	t.Helper()
 	bytes, err := bed.Held(pod)
@@ -182,7 +182,7 @@ func held(t *testing.T, pod *corev1.Pod) map[string]uint64 {
 	return bytes
 }
 
-// onlyGPU returns the only GPU in the map, and fails if there are others.
+// onlyGPU returns the only GPU in the map, and fails if the map has several GPUs.
 func onlyGPU(t *testing.T, held map[string]uint64) (uuid string, bytes uint64) {
 	t.Helper()
 	if len(held) != 1 {

@@ -11,8 +11,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// filler returns a container that fills its GPU's memory until it is refused, and then holds the
-// memory.
+// filler returns a container that fills its GPU's memory until the interposer refuses memory, and
+// then holds the memory.
 func filler(name string, limits testbed.Limits) corev1.Container {
 	return testbed.Container(name, limits, "fill", "--hold", "3600")
 }
@@ -28,7 +28,8 @@ func filled(t *testing.T, pod, container string) testbed.Fill {
 }
 
 // checkFilled checks that the pod's only container filled its limit to the byte: the memory that
-// the container saw, the size at which it was refused, and the memory that it physically holds.
+// the container saw, the size at which the container was refused, and the memory that the container
+// physically holds.
 func checkFilled(t *testing.T, name string, limit uint64) (uuid string) {
 	t.Helper()
 	pod := running(t, name)
@@ -174,8 +175,8 @@ func TestInitContainerLendsItsGPU(t *testing.T) {
 }
 
 func TestRestartKeepsGPU(t *testing.T) {
-	// A neighbour that was on the first GPU and has gone would make bin-packing choose differently
-	// the second time.
+	// An ended neighbour on the first GPU would make bin-packing choose another GPU the second
+	// time.
 	create(t, testbed.Pod("neighbour", filler("main", testbed.Limits{testbed.Memory: 12288})))
 	checkFilled(t, "neighbour", 12*gib)
 	pod := testbed.Pod("restarted", filler("main", testbed.Limits{testbed.Memory: 8192}))

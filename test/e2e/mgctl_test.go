@@ -26,7 +26,7 @@ func mgctl(t *testing.T, pod string, answer any, args ...string) {
 	}
 }
 
-// TestOneGPUAndAHalf checks that 150 shares are one GPU and half of another.
+// TestOneGPUAndAHalf checks that 150 shares are one GPU and half of another GPU.
 func TestOneGPUAndAHalf(t *testing.T) {
 	create(t, testbed.Pod("one-and-a-half", testbed.Container("main", testbed.Limits{metagpu: 150}, "linger")))
 	pod := running(t, "one-and-a-half")
@@ -125,8 +125,8 @@ const answerAge = 400 * time.Millisecond
 // promised is the greatest error of an answer, in points.
 const promised = 2
 
-// TestMgctlTellsWhatTheOracleSays checks that in a container mgctl reports the container's
-// processes as the oracle measured them, and no others. On the node mgctl reports all processes.
+// TestMgctlTellsWhatTheOracleSays checks that mgctl in a container reports only the container's
+// processes, with the oracle's measurements. On the node mgctl reports all processes.
 func TestMgctlTellsWhatTheOracleSays(t *testing.T) {
 	pods := map[string]*corev1.Pod{}
 	parts := map[string]int64{"thirty": 30, "fifty": 50}
@@ -262,7 +262,7 @@ func TestMgctlInAnEmptyImage(t *testing.T) {
 }
 
 // TestMgctlWithAWholeGPU checks that a container with a whole GPU, which runs without the
-// interposer, also has the tools. If the agent is away, the tools report its absence.
+// interposer, also has the tools. If the agent is away, the tools report the agent's absence.
 func TestMgctlWithAWholeGPU(t *testing.T) {
 	create(t, testbed.Pod("whole-shares", testbed.Container("main", testbed.Limits{metagpu: 100}, "fill", "--hold", "3600")))
 	pod := running(t, "whole-shares")

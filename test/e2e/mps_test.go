@@ -23,7 +23,7 @@ const (
 	mpsProgram = "/usr/bin/nvidia-cuda-mps-control"
 	// blocksOfAll is the number of blocks that fill the simulated GPU.
 	blocksOfAll = "4224"
-	// wellServed is how soon a daemon that has ended must be back.
+	// wellServed is the time within which an ended daemon must be back.
 	wellServed = 15 * time.Second
 )
 
@@ -70,15 +70,15 @@ func mpsDaemon(t *testing.T) int {
 	return pids[0]
 }
 
-// wide returns a pod whose kernels would fill the GPU for a millisecond each, for some seconds, and
-// that reports how many ran.
+// wide returns a pod that runs kernels for some seconds and reports their number. Each kernel would
+// fill the GPU for a millisecond.
 func wide(name string, percent int64) *corev1.Pod {
 	return testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: 2048, testbed.Cores: percent},
 		"spin", "--kernel-us", "1000", "--blocks", blocksOfAll, "--depth", "8", "--warmup", "4", "--duration", "4"))
 }
 
 // testMPSSideBySide checks that two pods without settings for MPS share a GPU at the same time,
-// each on its part. All processes of another pod together fill no more memory than its limit.
+// each on its part. All processes of another pod together fill no more memory than the pod's limit.
 func testMPSSideBySide(t *testing.T) {
 	create(t, wide("quarter", 25))
 	create(t, wide("half", 50))
@@ -163,8 +163,8 @@ func testMPSOutlivesTheAgent(t *testing.T) {
 	waitSaid(t, "nri_vgpu_mps_clients 1", patience)
 }
 
-// testMPSKilledAndBack checks that a killed daemon is restarted, and that containers are refused
-// until then.
+// testMPSKilledAndBack checks that the agent restarts a killed daemon, and refuses containers until
+// then.
 func testMPSKilledAndBack(t *testing.T) {
 	program := filepath.Join(bed.Cluster.Root(), mpsProgram)
 	if err := os.Rename(program, program+".away"); err != nil {
@@ -214,8 +214,8 @@ func crowd(name string, containers int) *corev1.Pod {
 	return pod
 }
 
-// testMPS49thClient checks that no GPU gets more containers than it can serve clients. A pod with
-// the 49th is refused before any of its containers starts.
+// testMPS49thClient checks that no GPU gets more containers than the GPU can serve clients. The
+// agent refuses a pod with the 49th container before any container of the pod starts.
 func testMPS49thClient(t *testing.T) {
 	create(t, testbed.Pod("other", filler("main", testbed.Limits{testbed.Memory: gpuMemory / mib})))
 	if uuid := checkFilledWhole(t, "other"); uuid != bed.UUIDs[1] {

@@ -20,8 +20,8 @@ import (
 
 const (
 	outage = 60 * time.Second
-	// wellAgain is how soon after the API server's return the agent must know the node's pods
-	// again.
+	// wellAgain is the time after the API server's return within which the agent must know the
+	// node's pods again.
 	wellAgain = 5 * time.Second
 )
 
@@ -33,7 +33,7 @@ func waitHolds(t *testing.T, pod *corev1.Pod, bytes uint64) {
 	})
 }
 
-// restart kills the pod's program, and waits until it runs again as before.
+// restart kills the pod's program, and waits until the program runs again as before.
 func restart(t *testing.T, pod *corev1.Pod, bytes uint64) {
 	t.Helper()
 	if err := bed.KillContainer(pod); err != nil {
@@ -77,7 +77,7 @@ func TestClosedWhileTheAPIServerIsAway(t *testing.T) {
 		}
 	})
 	restart(t, pod, 2*gib)
-	// A new agent knows its own allocations from its files, but does not know other pods.
+	// A new agent knows the previous agent's allocations from files, but does not know other pods.
 	signal(t, agentPid(t), syscall.SIGKILL)
 	waitSaid(t, "nri_vgpu_registered 1", patience)
 	restart(t, pod, 2*gib)
@@ -98,7 +98,7 @@ func TestClosedWhileTheAPIServerIsAway(t *testing.T) {
 	}
 	up = true
 	waitSaid(t, "nri_vgpu_pods_synced 1", wellAgain)
-	// Running components of Kubernetes would retry up to a minute later, or not at all; restarted
+	// Running components of Kubernetes would retry up to a minute later, or not at all. Restarted
 	// components retry immediately.
 	for _, component := range []string{cluster.Scheduler, cluster.ControllerManager, cluster.Kubelet} {
 		if err := bed.Cluster.Restart(t.Context(), component); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// nodeProcesses returns the node's processes for which the condition holds, by their ids on this
-// machine.
+// nodeProcesses returns the pids on this machine of the node's processes for which the condition
+// holds.
 func nodeProcesses(t *testing.T, condition func(cgroup, command string) bool) []int {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -59,7 +59,8 @@ func agentPid(t *testing.T) int {
 	return pids[0]
 }
 
-// guardPid returns the pid of the guard that the runtime has started, once its stand-in also runs.
+// guardPid returns the pid of the guard that the runtime has started. guardPid waits until the
+// guard's stand-in also runs.
 func guardPid(t *testing.T) int {
 	t.Helper()
 	var pids []int
@@ -90,7 +91,8 @@ func signal(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-// stopped stops the agent, as if it hung, until the returned function is called or the test ends.
+// stopped stops the agent, like a hung agent, until the returned function is called or the test
+// ends.
 func stopped(t *testing.T) (resume func()) {
 	t.Helper()
 	pid := agentPid(t)

@@ -25,17 +25,17 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// The differences between the test's Prometheus and the deployed configuration: the scrape
-// interval, and the range of rules and dashboards. A scrape may take a second.
+// These are the differences between the test's Prometheus and the deployed configuration: the
+// scrape interval, and the range of rules and dashboards. A scrape may take a second.
 const (
 	scrapeInterval = "2s"
 	lookBack       = "10s"
-	// staleReport is the age, in seconds, of a report at which the agent counts as away; the agent
+	// staleReport is the age, in seconds, of a report at which the agent counts as away. The agent
 	// reports every 5 s.
 	staleReport = "12"
 )
 
-// server is a Prometheus on the node, which scrapes agent and patcher there.
+// server is a Prometheus on the node, which scrapes agent and patcher.
 type server struct {
 	t   *testing.T
 	url string
@@ -89,7 +89,7 @@ func prometheus(t *testing.T, rules string) *server {
 	return s
 }
 
-// run starts the program on the node, and ends it with the test.
+// run starts the program on the node, and ends the program when the test ends.
 func (s *server) run(dir string) {
 	s.t.Helper()
 	const there = "/run/e2e-prometheus/"
@@ -225,8 +225,8 @@ func (s *server) ask(path string, parameters url.Values, data any) error {
 	return nil
 }
 
-// query returns an expression's current value: a sample for each series, or all samples of each
-// series in a range.
+// query returns an expression's current value. The value is a sample for each series, or all
+// samples of each series in a range.
 func (s *server) query(expression string) ([]sample, error) {
 	var data struct {
 		Result []struct {

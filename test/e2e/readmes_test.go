@@ -23,7 +23,7 @@ import (
 )
 
 // readmes are the examples in the READMEs of the other systems. testdata/readmes contains the
-// examples word for word, except for image and command.
+// examples unchanged, except for image and command.
 var readmes = []readme{
 	{of: "Alnair, device plugin", file: "alnair-device-plugin.yaml", part: 2 * gib, percent: 50},
 	{of: "Alnair, interpose library", file: "alnair-interpose-library.yaml", part: 2 * gib, percent: 50},
@@ -102,7 +102,7 @@ func (r readme) start(t *testing.T) []*corev1.Pod {
 	return []*corev1.Pod{made}
 }
 
-// bind replaces a scheduler that this cluster lacks: it does the simplest part of Volcano's
+// bind replaces a scheduler that this cluster lacks, and does the simplest part of Volcano's
 // scheduling.
 func bind(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
@@ -164,16 +164,16 @@ func deploy(t *testing.T, raw []byte) []*corev1.Pod {
 	return pods
 }
 
-// result is the knowledge about a pod when it has done its work.
+// result contains the measurements of a pod that has done its work.
 type result struct {
 	info  testbed.Info
 	fills map[string]testbed.Fill // by GPU
-	// shares are the percentages of each GPU's time that the pod had while it kept the GPU busy, by
-	// the oracle.
+	// shares are the percentages of each GPU's time that the pod had while the pod kept the GPU
+	// busy, according to the oracle.
 	shares map[string]float64
 }
 
-// watch waits until the pods have done their work, and measures their time meanwhile.
+// watch waits until the pods have done their work, and measures the pods' GPU time meanwhile.
 func watch(t *testing.T, pods []*corev1.Pod) []result {
 	t.Helper()
 	results := make([]result, len(pods))
@@ -222,7 +222,8 @@ func read(t *testing.T, pod *corev1.Pod) result {
 	return got
 }
 
-// meter measures the GPU time of processes, starting a settling time after their first.
+// meter measures the GPU time of processes. The measurement of a process starts the time settled
+// after the process's first GPU time.
 type meter map[testbed.Spender]*span
 
 type span struct {
@@ -264,8 +265,8 @@ func (m *meter) shares() map[string]float64 {
 	return shares
 }
 
-// Bounds on a share, in points. A busy machine can keep a program from using its share, but never
-// increases the share.
+// These constants bound the deviation of a share, in points. A busy machine can keep a program from
+// using its share, but never increases the share.
 const (
 	over  = 4
 	under = 12

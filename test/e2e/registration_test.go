@@ -21,7 +21,7 @@ func waitMetric(t *testing.T, within time.Duration, want float64, name string, l
 	t.Fatalf("%s of %v is %v after %v, want %v: %v", name, labels, got, within, want, err)
 }
 
-// background runs a command in a pod until the test ends or it ends by itself.
+// background runs a command in a pod until the command or the test ends.
 func background(t *testing.T, pod string, command ...string) (ended <-chan string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -37,7 +37,7 @@ func background(t *testing.T, pod string, command ...string) (ended <-chan strin
 	return done
 }
 
-// endAll kills all processes of a pod's container except its first.
+// endAll kills all processes of a pod's container except the first process.
 func endAll(t *testing.T, pod string) {
 	t.Helper()
 	if stdout, stderr, err := bed.ExecOutput(t.Context(), pod, "sh", "-c", "kill -9 -1"); err != nil {
@@ -45,8 +45,8 @@ func endAll(t *testing.T, pod string) {
 	}
 }
 
-// TestProcessesRegister checks that the agent knows a process from its first cuInit to its end,
-// also if the agent is newer than the container.
+// TestProcessesRegister checks that the agent knows a process from the first cuInit to the end of
+// the process, also if the agent is newer than the container.
 func TestProcessesRegister(t *testing.T) {
 	idle(t, "registers", 2048) // with room for two contexts
 	processes := func(n float64) {

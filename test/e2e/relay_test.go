@@ -88,7 +88,7 @@ func (r *relay) pass(to, from net.Conn, fromRuntime bool) {
 	}
 }
 
-// look runs the action once, if this is the message for which the test waits. The runtime's
+// look runs the action once, if message is the message for which the test waits. The runtime's
 // messages contain the names of requests and pods in clear text.
 func (r *relay) look(message []byte, plugin, runtime net.Conn) {
 	r.mu.Lock()
@@ -105,7 +105,7 @@ func (r *relay) look(message []byte, plugin, runtime net.Conn) {
 }
 
 // on runs an action at the next request of this name that contains a text. The returned function
-// reports whether it has acted.
+// reports whether the action has run.
 func (r *relay) on(request, mention string, act func(plugin, runtime net.Conn)) (acted func() bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,7 +24,7 @@ const requirePlugin = `
   tolerate_missing_plugins_annotation = "nri-vgpu.io/tolerate-missing"
 `
 
-// configureContainerd adds to containerd's configuration until the test ends.
+// configureContainerd adds a text to containerd's configuration until the test ends.
 func configureContainerd(t *testing.T, more string) {
 	t.Helper()
 	path := filepath.Join(bed.Cluster.Root(), "etc/containerd/config.toml")

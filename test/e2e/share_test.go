@@ -21,15 +21,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// Bounds on a share of a GPU's time, in points. A machine that also runs a whole node can keep a
-// program from using its share, but never increases the share.
+// These constants bound the deviation of a share of a GPU's time, in points. A machine that also
+// runs a whole node can keep a program from using its share, but never increases the share.
 const (
 	shareOver  = 3
 	shareUnder = 8
 )
 
-// spinner returns a pod that wants all of a GPU's time and has a limit of a part of it. The pod
-// also has a part of the processors: otherwise it would wait for processors, not for the GPU.
+// spinner returns a pod that wants all of a GPU's time, and has a limit. The pod also has a part of
+// the processors, so that the pod waits for the GPU and not for processors.
 func spinner(name, kernelUS string, percent int64) *corev1.Pod {
 	container := testbed.Container("main", testbed.Limits{testbed.Memory: 1024, testbed.Cores: percent},
 		"spin", "--kernel-us", kernelUS, "--duration", "3600")
@@ -37,7 +37,7 @@ func spinner(name, kernelUS string, percent int64) *corev1.Pod {
 	return testbed.Pod(name, container)
 }
 
-// gpuTimes returns the time that each pod had of GPUs so far, by the oracle.
+// gpuTimes returns the GPU time that each pod has had so far, according to the oracle.
 func gpuTimes(t *testing.T, pods []*corev1.Pod) (times []time.Duration, at time.Time) {
 	t.Helper()
 	o, err := oracle.Open(filepath.Join(bed.Cluster.Root(), "dev", "gpusim"))
@@ -94,7 +94,7 @@ func works(t *testing.T, name string) *corev1.Pod {
 	return pod
 }
 
-// waits returns how long the pods' processes waited for processors so far.
+// waits returns the time for which the pods' processes have waited for processors so far.
 func waits(t *testing.T, pods []*corev1.Pod) time.Duration {
 	t.Helper()
 	var sum time.Duration
@@ -116,8 +116,8 @@ func waits(t *testing.T, pods []*corev1.Pod) time.Duration {
 	return sum
 }
 
-// waitOf returns a thread's waiting time from its schedstat: how long it ran, how long it waited,
-// in ns.
+// waitOf returns a thread's waiting time from its schedstat, which contains the running time and
+// the waiting time in ns.
 func waitOf(t *testing.T, schedstat string) time.Duration {
 	t.Helper()
 	raw, err := os.ReadFile(schedstat)
@@ -131,9 +131,9 @@ func waitOf(t *testing.T, schedstat string) time.Duration {
 	return time.Duration(waited)
 }
 
-// sharesWithoutAgent returns the pods' shares in two seconds; the agent is killed at their
-// beginning. If the pods waited for processors meanwhile, the result is void, and the test measures
-// again. If the node runs no other test, the pods wait for some 2 % of the time.
+// sharesWithoutAgent kills the agent, and returns the pods' shares in the next two seconds. If the
+// pods waited for processors meanwhile, the result is void, and sharesWithoutAgent measures again.
+// If the node runs no other test, the pods wait for some 2 % of the time.
 func sharesWithoutAgent(t *testing.T, pods []*corev1.Pod) []float64 {
 	t.Helper()
 	const interval, idle = 2 * time.Second, 200 * time.Millisecond
@@ -154,7 +154,7 @@ func sharesWithoutAgent(t *testing.T, pods []*corev1.Pod) []float64 {
 	return nil
 }
 
-// killAgent kills the agent, and waits until kubelet has started it again.
+// killAgent kills the agent, and waits until kubelet has started the agent again.
 func killAgent(t *testing.T) {
 	t.Helper()
 	before := agentPid(t)

@@ -18,8 +18,8 @@ const (
 	stateDir = "var/lib/nri-vgpu"
 )
 
-// checkTaken checks that the agent knows the steady pod's allocation: beside it one GPU has room
-// for exactly the rest.
+// checkTaken checks that the agent knows the steady pod's allocation. The pod's GPU has room for
+// exactly the rest.
 func checkTaken(t *testing.T, prefix string) {
 	t.Helper()
 	create(t, testbed.Pod(prefix+"-beside", filler("main", testbed.Limits{testbed.Memory: 12288})))
@@ -90,7 +90,7 @@ func TestClosedWithTheStateFull(t *testing.T) {
 	waitRegistered(t)
 	room := filepath.Join(bed.Cluster.Root(), runDir, "room")
 	fill(t, room)
-	// The patcher does not see this directory, and may have withdrawn the capacity.
+	// The patcher does not see the filled directory, and may have withdrawn the capacity.
 	pod := testbed.Pod("full", filler("main", testbed.Limits{testbed.Memory: 1024}))
 	pod.Spec.NodeName = bed.Cluster.NodeName
 	create(t, pod)

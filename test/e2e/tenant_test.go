@@ -95,7 +95,7 @@ func TestBrokenLimitsPageIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The write is in place, because the container has this file mounted.
+	// The test writes the file in place, because the container has this file mounted.
 	write := func(content []byte) {
 		t.Helper()
 		if err := os.WriteFile(page, content, 0o644); err != nil {
@@ -164,7 +164,8 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 				r.err = bed.Exec(t.Context(), pod.Name, &r.fill, "fill", "--delay", "5")
 				done <- r
 			}()
-			// Memory of a context shows that the process runs; it has not allocated yet.
+			// The memory of a context shows that the process runs. The process has not allocated
+			// memory yet.
 			if err := bed.WaitHeld(t.Context(), pod, 1, patience); err != nil {
 				t.Error(err)
 			}

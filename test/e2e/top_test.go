@@ -16,8 +16,8 @@ import (
 )
 
 // TestTopOnATerminal checks kubectl vgpu top on a terminal. The command lists the running
-// containers, follows keys, the terminal's size and changes, and always restores the terminal when
-// it ends.
+// containers, reacts to keys, to the terminal's size and to changes, and always restores the
+// terminal at its end.
 func TestTopOnATerminal(t *testing.T) {
 	waitRegistered(t)
 	create(t, testbed.Pod("large", filler("main", testbed.Limits{testbed.Memory: 2048})))
@@ -85,7 +85,7 @@ func TestTopOnATerminal(t *testing.T) {
 	}
 }
 
-// inOrder reports whether a text contains one text before another.
+// inOrder reports whether a text contains first before second.
 func inOrder(text, first, second string) bool {
 	i, j := strings.Index(text, first), strings.Index(text, second)
 	return i >= 0 && j > i

@@ -12,9 +12,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 )
 
-// traces returns the traces of a cluster that was taken down on this machine: mounts, processes,
-// cgroups, and files, of which logs may have been kept. The cluster's own tests check the same for
-// a bare node; in this test, nri-vgpu and pods with GPUs have run on the node.
+// traces returns the traces of a removed cluster on this machine: mounts, processes, cgroups, and
+// files. With keptLogs, traces ignores logs. The cluster's own tests check a bare node. In this
+// test, nri-vgpu and pods with GPUs have run on the node.
 func traces(name string, keptLogs bool) ([]string, error) {
 	var left []string
 	dir := cluster.DefaultStateDir(name)
@@ -42,7 +42,7 @@ func traces(name string, keptLogs bool) ([]string, error) {
 		return nil, err
 	}
 	for _, file := range processes {
-		// The process may have ended since.
+		// The process may have ended meanwhile.
 		if content, err := os.ReadFile(file); err == nil && strings.Contains(strings.ReplaceAll(string(content), "\n", "/"), cgroup+"/") {
 			left = append(left, file)
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// grow makes its usage page as large as possible, in one way after another and without end, and
-// ignores all failures. The page's own content stays.
+// grow is a script that makes its usage page as large as possible, in one way after another and
+// without end, and ignores all failures. The page's own content stays.
 const grow = `page=/run/nri-vgpu/usage
 while :; do
 	fallocate -l 10G $page
@@ -78,8 +78,8 @@ func TestATenantDoesNotFillTheNodesRun(t *testing.T) {
 	}
 }
 
-// watchRun bounds the node's /run, to save the machine's memory, and returns how full it was at
-// most, in percent.
+// watchRun bounds the node's /run, to save the machine's memory. The returned function returns the
+// highest use of /run, in percent.
 func watchRun(t *testing.T) (most func() int64) {
 	t.Helper()
 	resize := func(ctx context.Context, size string) {

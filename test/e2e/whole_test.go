@@ -12,7 +12,7 @@ import (
 )
 
 // TestWholeGPU checks that a container with all of a GPU runs as without nri-vgpu, except for the
-// tools, and no other container gets its GPU.
+// tools, and that no other container gets the GPU.
 func TestWholeGPU(t *testing.T) {
 	create(t, testbed.Pod("whole", filler("main", testbed.Limits{testbed.Memory: gpuMemory / mib})))
 	uuid := checkFilled(t, "whole", gpuMemory)

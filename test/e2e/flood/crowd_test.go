@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// asks is the number of containers of a pod that may ask.
+	// asks is the highest allowed number of requesting containers of a pod.
 	asks = 64
 	// other is a resource that nri-vgpu does not know.
 	other = "example.com/other"
@@ -26,14 +26,14 @@ const (
 	normalLabel = "normal"
 	// fitting is the number of pods that fit. Each pod takes a slot, as a normal pod does.
 	fitting = 40
-	// tooLarge is the number of pods with a last container for which no GPU has room: as many as
-	// fit into the node's memory by the scheduler's sum.
+	// tooLarge is the number of pods with a last container for which no GPU has room. By the
+	// scheduler's sum, this number of pods fits into the node's memory.
 	tooLarge = 6
 )
 
-// crowdPod returns a pod of the crowd. The first pods fit: their containers run one after another.
-// A few have a last container for which no GPU has room. All other pods have more containers at a
-// time than the GPUs have slots.
+// crowdPod returns a pod of the crowd. The first pods fit, because their containers run one after
+// another. A few pods have a last container for which no GPU has room. All other pods have more
+// concurrent containers than the GPUs have slots.
 func crowdPod(i int) *corev1.Pod {
 	name := fmt.Sprintf("crowd-%d", i)
 	var pod *corev1.Pod
@@ -54,8 +54,8 @@ func crowdPod(i int) *corev1.Pod {
 	return pod
 }
 
-// oneByOne returns a pod whose containers ask for 1 MiB one after another, and the last for a given
-// amount.
+// oneByOne returns a pod whose containers run one after another. The last container requests the
+// amount last, and the other containers request 1 MiB each.
 func oneByOne(name string, last int64) *corev1.Pod {
 	pod := testbed.Pod(name, testbed.Container("main", nil, "linger"))
 	for k := range asks {
@@ -74,7 +74,7 @@ func asking(k int, memory int64, command ...string) corev1.Container {
 
 // harmless returns the pod without its requests of our resources. The pod's containers request the
 // same amount of another resource. For each container that kubelet starts or tries to start,
-// kubelet writes down the resources of all containers of the node.
+// kubelet records the resources of all containers of the node.
 func harmless(pod *corev1.Pod) *corev1.Pod {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {

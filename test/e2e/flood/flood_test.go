@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flood measures how long pods take to start on a real node that is filled with pods of 64
-// containers that request GPUs. The package takes some minutes and two processors, and runs as
-// "make e2e-flood", not in "make test".
+// Package flood measures the start times of pods on a real node full of pods with 64 containers
+// that request GPUs. The package takes some minutes and two processors. "make e2e-flood" runs the
+// package, and "make test" does not.
 package flood
 
 import (
@@ -27,11 +27,11 @@ const (
 	gpuMemory = 16 << 30
 	mib       = 1 << 20
 	// slots is the number of slots of a GPU. All GPUs together have fewer slots than a pod of the
-	// crowd has containers, and enough for all pods that take one slot.
+	// crowd has containers, and enough slots for all pods that take one slot.
 	slots = 9
 
-	// apart is the number of normal pods that start one after another, and together the number that
-	// start at once. All stay until the end.
+	// apart is the number of normal pods that start one after another, and together is the number
+	// of normal pods that start at once. All normal pods stay until the end.
 	apart, together = 10, 10
 	// apartFor bounds the time of the pods that start one after another, on a slow machine.
 	apartFor = 40 * time.Second
@@ -58,8 +58,8 @@ type suite struct {
 }
 
 // TestNormalPodsStartBesideAFlood measures normal pods, each with a part of a GPU: alone, beside a
-// crowd that requests no resources of ours, and beside a crowd that requests them. The second crowd
-// may cost kubelet, containerd and the machine no more than the first.
+// crowd that requests no resources of ours, and beside a crowd that requests our resources. The
+// second crowd may cost kubelet, containerd and the machine no more than the first crowd.
 func TestNormalPodsStartBesideAFlood(t *testing.T) {
 	s := newSuite(t)
 	s.advertise(other, gpus*gpuMemory/mib)
@@ -127,7 +127,7 @@ func (s *suite) advertise(resource string, amount int64) {
 	}
 }
 
-// measure starts a crowd, if given, and normal pods beside it, and removes all pods.
+// measure starts a crowd, unless crowd is nil, and normal pods, and removes all pods.
 func (s *suite) measure(name string, crowd func(i int) *corev1.Pod) result {
 	s.Helper()
 	r := result{name: name}
@@ -157,8 +157,8 @@ func (s *suite) measure(name string, crowd func(i int) *corev1.Pod) result {
 	return r
 }
 
-// start creates normal pods at once, and waits until all run. A pod that does not run in time
-// counts with all of the patience.
+// start creates normal pods at once, and waits until all run. The time of a pod that does not run
+// in time counts as patience.
 func (s *suite) start(names ...string) []start {
 	s.Helper()
 	created := map[string]time.Time{}
@@ -224,7 +224,7 @@ func (s *suite) clear() {
 	}
 }
 
-// gather creates the crowd and waits until kubelet has admitted all of it.
+// gather creates the crowd and waits until kubelet has admitted all pods of the crowd.
 func (s *suite) gather(crowd func(i int) *corev1.Pod) {
 	s.Helper()
 	for i := range s.crowded {
@@ -248,7 +248,7 @@ func (s *suite) gather(crowd func(i int) *corev1.Pod) {
 	}
 }
 
-// became returns how many containers of the crowd were started, and how many were refused.
+// became returns the numbers of started and of refused containers of the crowd.
 func (s *suite) became() (granted, refused int) {
 	s.Helper()
 	list, err := s.pods(s.Context(), crowdLabel)

@@ -21,8 +21,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 )
 
-// start contains how long a normal pod took from its creation to its running. By the API server's
-// whole seconds, start also contains the time until the sandbox existed and until the container had
+// start contains the time from a normal pod's creation until the pod ran. In the API server's whole
+// seconds, start also contains the times until the sandbox existed and until the container had
 // started.
 type start struct{ took, sandbox, container time.Duration }
 
@@ -42,12 +42,12 @@ func newStart(pod *corev1.Pod, took time.Duration) start {
 // result is the measurement beside a crowd.
 type result struct {
 	name string
-	// crowd is the number of its pods, granted the number of their started containers, and refused
-	// the number of containers that wait because they were refused.
+	// crowd is the number of the crowd's pods. granted is the number of started containers, and
+	// refused is the number of containers that wait after a refusal.
 	crowd, granted, refused int
 	apart, together         []start
 	took                    time.Duration
-	// spent is the cost for each program meanwhile.
+	// spent is the cost for each program during the measurement.
 	spent readings
 }
 
@@ -89,8 +89,8 @@ func (r result) String() string {
 	return line
 }
 
-// reading is the amount of time spent on an activity. For calls, reading also has the number of all
-// calls, and of those that took at most a tenth of a second.
+// reading is the amount of time spent on an activity. For calls, count is the number of all calls,
+// and quick is the number of calls that took at most a tenth of a second.
 type reading struct {
 	seconds      float64
 	count, quick uint64
@@ -218,8 +218,8 @@ func (s *suite) get(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(response.Body)
 }
 
-// judge compares a crowd that requests our resources with a crowd that does not. On two processors
-// either keeps kubelet and containerd busy, so that alone is no measure.
+// judge compares a crowd that requests our resources with a crowd that requests other resources. On
+// two processors any crowd keeps kubelet and containerd busy, so the load alone is no measure.
 func (s *suite) judge(control, hostile result) {
 	s.Helper()
 	if hostile.granted == 0 || hostile.refused == 0 {
@@ -231,8 +231,8 @@ func (s *suite) judge(control, hostile result) {
 	if got, most := hostile.median(), control.median()+later; got > most {
 		s.Errorf("half of the normal pods took more than %v to start beside a crowd that asks, and %v beside one that does not", got, control.median())
 	}
-	// The time at which kubelet notices that a container has started is random: it lists all
-	// containers repeatedly, and each listing takes some seconds.
+	// The time at which kubelet notices a started container is random, because kubelet lists all
+	// containers repeatedly, and each list takes some seconds.
 	relist := hostile.spent[relists]
 	look := time.Duration(relist.seconds / float64(max(relist.count, 1)) * float64(time.Second))
 	if got, most := hostile.longest(), control.longest()+look+later; got > most {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package helm installs nri-vgpu with Helm on a real local node, upgrades it under running pods,
-// rolls it back and uninstalls it. Running pods must not be affected, and in the end no files or
+// Package helm installs, upgrades, rolls back and uninstalls nri-vgpu with Helm on a real local
+// node, under running pods. Running pods must continue undisturbed, and in the end no files or
 // fields may remain.
 package helm
 
@@ -67,7 +67,7 @@ func (s *suite) must(err error) {
 	}
 }
 
-// say logs the progress with its time.
+// say logs the progress with the time.
 func (s *suite) say(format string, args ...any) {
 	fmt.Printf("helm: %s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }
@@ -93,8 +93,8 @@ func (s *suite) helmDo(verb string, args ...string) {
 	s.run(s.helm, append(args, "--namespace", namespace, "--wait", "--timeout", "5m")...)
 }
 
-// values returns the values with which each release is installed. Detection ends processes that it
-// takes for bypasses, so a false alarm disturbs pods.
+// values returns the values with which each release is installed. The values make the agent end
+// processes that bypass the interposer, so a false alarm disturbs pods.
 func values(r releases.Release) []string {
 	return []string{"--set", "image.tag=" + r.Version, "--set", "config.detection.action=stop"}
 }
@@ -121,8 +121,8 @@ func (s *suite) kubectl(args ...string) string {
 	return s.run(s.bed.Kubectl(), args...)
 }
 
-// newSuite makes a node with a name, without any installation, with the images of this release and
-// another.
+// newSuite makes a node with a name, without any installation. The node has the images of this
+// release and of another release.
 func newSuite(t *testing.T, name string, build func(releases.Builder) (releases.Release, error)) (*suite, releases.Release) {
 	source, err := testbed.SourceRoot()
 	if err != nil {
@@ -217,8 +217,8 @@ func TestHelm(t *testing.T) {
 	}
 }
 
-// metaGPU runs the example pod of MetaGPU's README in the namespace of the release. By the oracle
-// the pod must get the part of a GPU that it asks for.
+// metaGPU runs the example pod of MetaGPU's README in the namespace of the release. According to
+// the oracle, the pod must get the part of a GPU that the pod requests.
 func (s *suite) metaGPU() {
 	s.Helper()
 	const part = gpuMemory * 30 / 100
@@ -250,7 +250,7 @@ func (s *suite) metaGPU() {
 	s.must(there.Delete(s.Context(), pod.Name))
 }
 
-// byKubectl installs and uninstalls by the rendered manifests, with the commands of
+// byKubectl installs and uninstalls nri-vgpu by the rendered manifests, with the commands of
 // docs/how-to.
 func (s *suite) byKubectl() {
 	s.say("installing by the manifest")
@@ -279,7 +279,7 @@ func (s *suite) waitSlots(perGPU int64) {
 	}))
 }
 
-// checkRuns checks that agent and patcher are of this version.
+// checkRuns checks that agent and patcher have this version.
 func (s *suite) checkRuns(want string) {
 	s.Helper()
 	out := s.kubectl("-n", namespace, "get", "pods", "-o", "jsonpath={.items[*].spec.containers[*].image}")
@@ -352,7 +352,7 @@ func (s *suite) validate() {
 		s.must(os.WriteFile(path, []byte(strings.Join(known, "\n---\n")), 0o600))
 		s.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", path)
 	}
-	// The test waits for their end later.
+	// The test waits for the end of the namespaces later.
 	s.kubectl("delete", "--wait=false", "namespace", "gpus", testbed.Namespace)
 }
 

@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// state lists possible leftovers of nri-vgpu, one in a line.
+// state lists possible leftovers of nri-vgpu, one leftover in each element.
 type state []string
 
 // watched are directories of the node in which an installation could write. own are directories in
-// them that belong to containerd, kubelet and the pods.
+// watched that belong to containerd, kubelet and the pods.
 var (
 	watched = []string{"/dev", "/etc/cdi", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/etc/ld.so.preload", "/etc/nri",
 		"/etc/nvidia-container-runtime", "/opt", "/run", "/usr/local", "/var/lib/nri-vgpu", "/var/lib/kubelet/device-plugins"}
@@ -75,8 +75,7 @@ func (s *suite) mounts() []string {
 	return all
 }
 
-// guards returns the processes of the guard and its stand-in, and all other processes of ours, by
-// their pids on this machine.
+// guards returns the processes of the guard and its stand-in, by their pids on this machine.
 func (s *suite) guards() []int {
 	var pids []int
 	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
@@ -172,7 +171,7 @@ func (now state) since(before state) []string {
 }
 
 // stillUsed reports whether a line belongs to running pods: their files, the libraries, and the
-// guard that watches over them.
+// guard.
 func (w *work) stillUsed(line string) bool {
 	if strings.HasPrefix(line, "+ process ") {
 		return len(w.guards()) == 2

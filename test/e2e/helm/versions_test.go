@@ -28,14 +28,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// alarms are Events about pods that are false as long as all pods behave.
+// alarms are reasons of Events about pods. These Events are false because all pods of the test keep
+// to their limits.
 var alarms = []string{
 	events.VGPUEvicted.Name, events.VGPUNotEvicted.Name, events.VGPUUnadjusted.Name, events.VGPUStopped.Name,
 	events.VGPUUsageForged.Name, events.VGPUBypassed.Name,
 }
 
 // withdraws are the versions of releases whose agents report no registered plugin from their start
-// until the runtime has their plugin, and possibly when they end. As operations.md of these releases
+// until the runtime has the plugin, and possibly at their end. As operations.md of these releases
 // states, the Node offers no capacity meanwhile.
 var withdraws = []string{"0.0.1-f23a02b1375a"}
 
@@ -45,7 +46,8 @@ type watch struct {
 	end  context.CancelFunc
 	done chan struct{}
 	mu   sync.Mutex
-	// seen counts how often the Node offered each amount of memory, and last is the last amount.
+	// seen counts the times that the Node offered each amount of memory, and last is the last
+	// amount.
 	seen map[int64]int
 	last int64
 	why  []string // the Node's condition, each time it offered no capacity
@@ -100,8 +102,8 @@ func (w *watch) note(node *corev1.Node) {
 	w.last = offered.Value()
 }
 
-// stop ends the watch, and checks that the Node offered the same amount all the time. The capacity
-// was not withdrawn, and no lost ledger increased it.
+// stop ends the watch, and checks that the Node offered the same amount all the time. The patcher
+// did not withdraw the capacity, and no lost ledger increased the capacity.
 func (w *watch) stop() {
 	w.Helper()
 	w.end()
@@ -141,7 +143,7 @@ func (w *watch) onlyWithdrawn() bool {
 	return true
 }
 
-// assignments returns the allocations of the pods' containers, from their files.
+// assignments returns the allocations of the pods' containers, from the containers' files.
 func (w *work) assignments() map[string]string {
 	w.Helper()
 	all := map[string]string{}
@@ -167,8 +169,8 @@ func (w *work) assignments() map[string]string {
 	return all
 }
 
-// checkKept checks that no file of the pods was lost or renamed, that the agent reads their pages,
-// and that no Event or log line complains of them.
+// checkKept checks that no file of the pods was lost or renamed, that the agent reads the pods'
+// pages, and that no Event or log line complains of the pods.
 func (w *work) checkKept() {
 	w.Helper()
 	if given := w.assignments(); !maps.Equal(given, w.given) {
@@ -194,8 +196,8 @@ func (w *work) checkAlarms() {
 	}
 }
 
-// checkPages checks that the agent reads the pods' full use from their pages, and that no use
-// exceeds the limits.
+// checkPages checks that the agent reads the full use of the pods from the pods' pages, and that no
+// use exceeds the limits.
 func (w *work) checkPages() {
 	w.Helper()
 	for _, pod := range w.pods() {
@@ -219,8 +221,8 @@ func (w *work) checkTools(pod string) {
 	}
 }
 
-// mix runs programs of two releases side by side: first the old patcher beside the new
-// agent, then the old agent beside the new patcher and a new guard.
+// mix runs programs of two releases side by side: first the old patcher beside the new agent, and
+// then the old agent beside the new patcher and a new guard.
 func (w *work) mix(old, now releases.Release) {
 	w.Helper()
 	w.checkPages()
@@ -244,8 +246,8 @@ func (w *work) mix(old, now releases.Release) {
 	w.checkGuard("old-agent-new-guard")
 }
 
-// TestNext upgrades to a next release and back. That release has another version of the pages, and
-// new fields in all data that programs exchange.
+// TestNext upgrades to a next release and back. The next release has another version of the pages,
+// and new fields in all data that programs exchange.
 func TestNext(t *testing.T) {
 	s, next := newSuite(t, "next", func(b releases.Builder) (releases.Release, error) { return b.Next(t.Context()) })
 	s.say("installing %s", s.this().Version)
@@ -297,7 +299,7 @@ func (w *work) restart() {
 	w.pids = w.processes()
 }
 
-// put replaces a DaemonSet by that of a release, with that release's configuration.
+// put replaces a DaemonSet by the DaemonSet of a release, with the release's configuration.
 func (s *suite) put(r releases.Release, template, daemonSet string) {
 	s.Helper()
 	for _, part := range []struct{ template, verb string }{{"configmap", "apply"}, {template, "replace"}} {
@@ -329,7 +331,7 @@ func (s *suite) guardIs(r releases.Release) {
 // configOf returns the name of the ConfigMap that put makes.
 func configOf(r releases.Release) string { return "nri-vgpu-" + r.Version }
 
-// checkGuard removes the agent, and checks that the guard refuses a pod that asks for a GPU, by the
+// checkGuard removes the agent, and checks that the guard refuses a pod that requests a GPU, by the
 // list that the agent has written.
 func (s *suite) checkGuard(name string) {
 	s.Helper()

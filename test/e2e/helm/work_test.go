@@ -16,16 +16,16 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// The limits of the working pod, and the number of points by which it may exceed its part of the
-// time.
+// memory and cores are the limits of the working pod. over is the number of points by which the pod
+// may exceed its part of the time.
 const (
 	memory = 4096 // MiB
 	cores  = 30
 	over   = 4
 )
 
-// work are pods under load: one holds memory, one wants all of the GPU's time, and one restarts in
-// the end.
+// work consists of pods under load: one pod holds memory, one pod wants all of the GPU's time, and
+// one pod restarts in the end.
 type work struct {
 	*suite
 	steady, spins, again *corev1.Pod
@@ -98,15 +98,15 @@ func (w *work) look() {
 	w.must(err)
 }
 
-// check checks by the oracle that the pods were not disturbed since the last check. The same
-// processes kept all of their memory, and continuously had GPU time, but no more than their limit.
+// check checks by the oracle that nothing has disturbed the pods since the last check. The same
+// processes kept all of their memory, and continuously had GPU time within their limit.
 func (w *work) check() {
 	w.Helper()
 	before, from := w.had, w.at
 	w.look()
 	share := 100 * float64(w.had-before) / float64(w.at-from)
 	w.say("the pod that runs had %.1f %% of the GPU's time, of %d", share, cores)
-	// On a busy machine the share may be small, but it grows.
+	// On a busy machine the share may be small, but must be at least one percent.
 	if share > cores+over || share < 1 {
 		w.Errorf("the pod that runs had %.1f %% of the GPU's time, want %d", share, cores)
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package matrix runs a smoke test of nri-vgpu on nodes with other versions of containerd and
-// kubelet than the end-to-end tests use. The package takes some minutes, and runs as "make
-// e2e-matrix", not in "make test".
+// kubelet than the end-to-end tests use. The package takes some minutes. "make e2e-matrix" runs the
+// package, and "make test" does not.
 package matrix
 
 import (
@@ -20,8 +20,8 @@ var (
 	only  = flag.String("matrix.only", "", "one node of the matrix, such as 1.7/1.34")
 )
 
-// nodes are the combinations: each version of one with the newest of the other, and the oldest of
-// both.
+// nodes are the combinations of versions. Each version of containerd or kubelet is combined with
+// the newest version of the other program, and the oldest versions are combined with each other.
 var nodes = []node{
 	{"2.4", "1.37"}, {"2.2", "1.37"}, {"2.0", "1.37"}, {"1.7", "1.37"}, {"2.4", "1.34"}, {"1.7", "1.34"},
 }

@@ -28,8 +28,8 @@ const (
 	patience = 2 * time.Minute
 )
 
-// The limits of the lasting pods, and the allowed deviation from their part of the time, in points.
-// A busy machine can keep a pod from using its part, but never increases the part.
+// These are the limits of the lasting pods, and the allowed deviation from the pods' part of the
+// time, in points. A busy machine can keep a pod from using its part, but never increases the part.
 const (
 	stayMemory = 4096 // MiB
 	stayCores  = 30
@@ -41,7 +41,7 @@ const (
 type suite struct {
 	*testing.T
 	bed *testbed.Bed
-	// stays and spins are pods under limits that must not be disturbed.
+	// stays and spins are pods under limits that nothing may disturb.
 	stays, spins *corev1.Pod
 	method       string
 }
@@ -67,8 +67,8 @@ func (s *suite) create(pod *corev1.Pod) *corev1.Pod {
 	return created
 }
 
-// fills makes a pod that fills its memory until it is refused, and checks by the
-// oracle that it holds its limit and not a byte more.
+// fills makes a pod that fills its memory until the interposer refuses memory. fills checks by the
+// oracle that the pod holds its limit and not a byte more.
 func (s *suite) fills(name string, mib int64) {
 	s.Helper()
 	s.create(testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: mib}, "fill", "--hold", "3600")))
@@ -120,8 +120,8 @@ func (s *suite) held() {
 	}
 }
 
-// checkTime measures the pod's part of the GPU's time, and repeats this if the machine was too
-// busy.
+// checkTime measures the pod's part of the GPU's time, and repeats the measurement if the machine
+// was too busy.
 func (s *suite) checkTime() {
 	s.Helper()
 	share := 0.0
@@ -153,7 +153,7 @@ func (s *suite) checkStays() {
 	s.checkTime()
 }
 
-// cuda returns a pod whose image asks for all GPUs, and whose spec asks for none.
+// cuda returns a pod whose image requests all GPUs, and whose spec requests no GPU.
 func cuda(name string) *corev1.Pod {
 	container := testbed.Container("main", nil, "info")
 	container.Image = testbed.CUDAImage
@@ -176,7 +176,7 @@ func (s *suite) hidden() {
 	s.checkSeesNone("asks-not")
 }
 
-// refused asks for memory that both GPUs have together and neither has alone.
+// refused requests memory that both GPUs have together, and no single GPU has.
 func (s *suite) refused() {
 	s.fills("large", 14336)
 	s.create(testbed.Pod("split", testbed.Container("main", testbed.Limits{testbed.Memory: 13312}, "fill")))

@@ -92,8 +92,8 @@ func commitOf(t *testing.T, source string) string {
 	return commit
 }
 
-// writeTable writes the rows into the table of the document, and keeps the rows of nodes that were
-// not run.
+// writeTable writes the rows into the table of the document, and keeps the rows of nodes that the
+// test did not run.
 func writeTable(t *testing.T, source string, rows []row) {
 	t.Helper()
 	commit := commitOf(t, source)

@@ -22,7 +22,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/pki"
 )
 
-// startTimeout is generous: a busy machine of two cores may build meanwhile.
+// startTimeout bounds the start. startTimeout is long, because a busy machine of two cores may
+// build programs meanwhile.
 const startTimeout = 2 * time.Minute
 
 // controlPlane is an etcd and a kube-apiserver on separate ports.
@@ -38,7 +39,7 @@ type controlPlane struct {
 	admin *rest.Config
 }
 
-// startControlPlane starts both and waits until the API server is ready.
+// startControlPlane starts etcd and the API server, and waits until the API server is ready.
 func startControlPlane(ctx context.Context, dir string) (*controlPlane, error) {
 	binaries, err := build(ctx)
 	if err != nil {
@@ -63,7 +64,7 @@ func startControlPlane(ctx context.Context, dir string) (*controlPlane, error) {
 	return c, c.startAPI(ctx)
 }
 
-// build finds etcd and kube-apiserver in the cache, or builds them.
+// build returns etcd and kube-apiserver from the cache, and builds missing programs.
 func build(ctx context.Context) (components.Binaries, error) {
 	here, err := os.Getwd()
 	if err != nil {
@@ -172,7 +173,7 @@ func (c *controlPlane) waitReady(ctx context.Context) error {
 	}
 }
 
-// restartAPI kills the API server and starts it anew.
+// restartAPI kills the API server and starts the API server again.
 func (c *controlPlane) restartAPI(ctx context.Context) error {
 	if err := kill(c.api); err != nil {
 		return err

@@ -24,8 +24,8 @@ func event(reporter, node string) *eventsv1.Event {
 	}
 }
 
-// TestAgentMayWriteItsOwnEvents checks that the agent's token writes the Events of its own node's
-// agent, and changes no others.
+// TestAgentMayWriteItsOwnEvents checks that the agent's token can write the Events of its own
+// node's agent, and cannot change other Events.
 func TestAgentMayWriteItsOwnEvents(t *testing.T) {
 	cfg, err := credentials(t.Context(), plane.admin, "nri-vgpu", "reports")
 	if err != nil {

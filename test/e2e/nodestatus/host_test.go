@@ -23,7 +23,7 @@ import (
 )
 
 // host is a directory with all files that agent, patcher and init container find on a node: an NRI
-// runtime's socket, simulated GPUs and their driver, directories to write to.
+// runtime's socket, simulated GPUs and their driver, and directories to write to.
 type host struct {
 	t         *testing.T
 	dir, node string
@@ -68,7 +68,7 @@ cp "$1"/drivers/future/lib*.so.1 driver/lib
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A port may be taken before the host uses it; an address stays free.
+	// Another process may take a port before the host uses the port. An address stays free.
 	number := hosts.Add(1)
 	loopback := fmt.Sprintf("127.1.%d.%d", number>>8, number&0xff)
 	h.probes = fmt.Sprintf("http://%s:%d/readyz", loopback, ports[1])
@@ -99,7 +99,7 @@ func (h *host) configure(line string) {
 	}
 }
 
-// Names of missing things that are no directories of the host.
+// These names stand for missing privileges that are no directories of the host.
 const (
 	network    = "the host's network"
 	hostPID    = "the host's process namespace"
@@ -114,7 +114,7 @@ const unprivileged = "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+s
 // nonRoot is the user under which the manifest runs programs that need no root.
 const nonRoot = 65532
 
-// A process namespace ends with its first program.
+// ownProcesses are options of unshare for a process namespace, which ends with its first program.
 var ownProcesses = []string{"--pid", "--fork", "--kill-child"}
 
 // start runs one of our programs as a user, without one of the host's directories or privileges,
@@ -127,7 +127,7 @@ func (h *host) start(missing string, user int, name string, args ...string) *run
 	return h.startIn(nil, ":", missing, user, name, args...)
 }
 
-// startIn runs a program in separate namespaces, which shell commands prepare.
+// startIn runs a program in separate namespaces, which the shell commands in prepare prepare.
 func (h *host) startIn(namespaces []string, prepare, missing string, user int, name string, args ...string) *running {
 	h.t.Helper()
 	program, err := filepath.Abs(filepath.Join(built, "bin", name))
@@ -153,7 +153,7 @@ func (h *host) startIn(namespaces []string, prepare, missing string, user int, n
 		"setpriv", "--reuid", fmt.Sprint(user), "--regid", fmt.Sprint(user), "--clear-groups"}, bounds, []string{program}, args)...)
 }
 
-// launch starts a program, which is killed when the test ends.
+// launch starts a program, and kills the program when the test ends.
 func (h *host) launch(name string, args ...string) *running {
 	h.t.Helper()
 	r := &running{ended: make(chan struct{})}
@@ -174,14 +174,14 @@ func (h *host) launch(name string, args ...string) *running {
 	return r
 }
 
-// asFirst makes the first process of a node with separate process and mount namespaces start
-// programs: a shell's script, with the program as its arguments.
+// asFirst makes programs start through the first process of a node with separate process and mount
+// namespaces. The first process runs a shell script with the program as arguments.
 func (h *host) asFirst(script string) {
 	h.first = slices.Concat([]string{"unshare", "--mount", "--propagation", "private"}, ownProcesses,
 		[]string{"--mount-proc", "--", "sh", "-c", script, h.mpsProgram()})
 }
 
-// running is a started program. ended is closed when it ends, with err set.
+// running is a started program. When the program has ended, err is set and ended is closed.
 type running struct {
 	log     bytes.Buffer
 	err     error
@@ -218,8 +218,8 @@ func (h *host) account(name string) string {
 	return path
 }
 
-// container starts a process as a runtime does: with a separate root, and the mounts at their
-// places in it. The agent sees the sources.
+// container starts a process as a runtime does, with a separate root that contains the mounts. The
+// agent sees the sources of the mounts.
 func (h *host) container(mounts []*api.Mount) (pid int, err error) {
 	const script = `set -e; dir=$0
 mount -t tmpfs none "$dir"

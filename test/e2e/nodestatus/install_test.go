@@ -28,7 +28,7 @@ const (
 	account = "extended-resource-patcher"
 )
 
-// kinds are the kinds in the manifest, and whether they are namespaced.
+// kinds are the kinds in the manifest, and whether the kinds are namespaced.
 var kinds = map[string]struct {
 	resource   schema.GroupVersionResource
 	namespaced bool
@@ -87,8 +87,8 @@ func create(ctx context.Context, client dynamic.Interface, document []byte) erro
 	return nil
 }
 
-// credentials returns what kubelet hands to a pod of ours on a node: a token of its service account
-// that names the pod and the node.
+// credentials returns the configuration of a pod of ours on a node. As from kubelet, the token of
+// the pod's service account names the pod and the node.
 func credentials(ctx context.Context, admin *rest.Config, account, node string) (*rest.Config, error) {
 	client, err := kubernetes.NewForConfig(admin)
 	if err != nil {

@@ -107,7 +107,7 @@ func writeKubeconfig(t *testing.T, cfg *rest.Config, path string) {
 	}
 }
 
-// get requests a path, with a token unless it is empty, from an address of loopback.
+// get requests a path from an address of loopback, with a token unless token is empty.
 func (p *program) get(url, token, from string) (int, string) {
 	p.t.Helper()
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -187,7 +187,7 @@ func tokenOf(t *testing.T, account string) string {
 
 var reviewCount = regexp.MustCompile(`(?m)^apiserver_request_total\{.*resource="tokenreviews".*\} (\d+)$`)
 
-// reviewed returns how many tokens the API server has reviewed.
+// reviewed returns the number of tokens that the API server has reviewed.
 func reviewed(t *testing.T) int {
 	t.Helper()
 	text, err := clientOf(t, plane.admin).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
@@ -205,8 +205,8 @@ func reviewed(t *testing.T) int {
 	return sum
 }
 
-// TestMetricsNeedAToken checks that with metrics.authentication the API server decides who reads
-// the metrics of agent and patcher. A client without a token is rejected.
+// TestMetricsNeedAToken checks that with metrics.authentication the API server decides which
+// clients read the metrics of agent and patcher. Agent and patcher reject a client without a token.
 func TestMetricsNeedAToken(t *testing.T) {
 	if err := install(t.Context(), plane.admin, "../../../deploy/metrics-authentication.yaml"); err != nil {
 		t.Fatal(err)

@@ -176,8 +176,8 @@ func (w *world) reports(registered bool, g gpu.GPU) {
 	}
 }
 
-// newerAgentReports writes a report with fields that this patcher does not know, of a GPU that is
-// twice as large.
+// newerAgentReports writes a report with fields that this patcher does not know. The GPU in the
+// report is twice as large.
 func (w *world) newerAgentReports() {
 	w.t.Helper()
 	report := w.report
@@ -196,7 +196,7 @@ func (w *world) newerAgentReports() {
 	w.report = report
 }
 
-// patch writes to the Node's status as another program.
+// patch changes the Node's status as another program would.
 func (w *world) patch(body string) {
 	w.t.Helper()
 	_, err := w.admin.CoreV1().Nodes().Patch(w.t.Context(), w.node, types.MergePatchType, []byte(body), metav1.PatchOptions{}, "status")
@@ -228,7 +228,7 @@ func units(list corev1.ResourceList) int64 {
 	return quantity.Value()
 }
 
-// run runs a subtest, to which the world's failures belong meanwhile.
+// run runs a subtest. The world's failures belong to the subtest meanwhile.
 func (w *world) run(name string, test func()) {
 	w.t.Run(name, func(t *testing.T) {
 		outer := w.t

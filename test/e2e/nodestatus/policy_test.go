@@ -22,7 +22,8 @@ import (
 )
 
 // TestPolicyFollowsTheConfiguration checks that the policy follows config.toml. The patcher may
-// advertise the names of its dialects and withdraw names that it no longer contains.
+// advertise the names of the configured dialects, and withdraw names that config.toml no longer
+// contains.
 func TestPolicyFollowsTheConfiguration(t *testing.T) {
 	w := &world{t: t, node: "follows", admin: clientOf(t, plane.admin)}
 	w.register()
@@ -77,9 +78,9 @@ func refusedAsReserved(err error) bool {
 	return refused(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'nri-vgpu-annotations'")
 }
 
-// TestAnnotationsOnPodsAreReserved checks that users write no annotations of nri-vgpu but their own,
-// and that only the cluster decides which pods may run while the plugin is away. A binding alone may
-// have an assignment of GPUs: TestAssignmentsComeWithTheBinding.
+// TestAnnotationsOnPodsAreReserved checks that users write only the annotations of nri-vgpu that
+// are for users. Only the administrator decides which pods may run while the plugin is away. Only a
+// binding may have an assignment of GPUs (TestAssignmentsComeWithTheBinding).
 func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	for name, labels := range map[string]map[string]string{
@@ -171,7 +172,7 @@ var binders = map[string]func(context.Context, kubernetes.Interface, *corev1.Bin
 }
 
 // TestAssignmentsComeWithTheBinding checks that an account that may bind pods assigns GPUs with the
-// binding, and that nobody changes or removes the assignment later.
+// binding, and that no account can later change or remove the assignment.
 func TestAssignmentsComeWithTheBinding(t *testing.T) {
 	const (
 		key, value = "nri-vgpu.io/assigned", `{"main":["GPU-a"]}`
@@ -264,8 +265,8 @@ func staysAssigned(t *testing.T, clients map[string]kubernetes.Interface, pod *c
 	}
 }
 
-// TestWhatAPodHadBeforeThePolicyStays checks that kubelet can still write a pod from before the
-// policy.
+// TestWhatAPodHadBeforeThePolicyStays checks that kubelet can still write a pod that is older than
+// the policy.
 func TestWhatAPodHadBeforeThePolicyStays(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	bindings := admin.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
@@ -301,7 +302,7 @@ func TestWhatAPodHadBeforeThePolicyStays(t *testing.T) {
 	}
 }
 
-// TestOnlyKubeletMakesMirrors checks that only kubelet makes mirrors of static pods. A forged
+// TestOnlyKubeletMakesMirrors checks that only kubelet can make mirrors of static pods. A forged
 // mirror claims to be a static pod of the node.
 func TestOnlyKubeletMakesMirrors(t *testing.T) {
 	tenant := clientOf(t, plane.admin)

@@ -50,7 +50,7 @@ func there(pattern string) error {
 	return nil
 }
 
-// startRuntime starts the programs that an agent needs beside it.
+// startRuntime starts the programs that an agent needs.
 func (h *host) startRuntime() {
 	h.t.Helper()
 	if err := h.install(""); err != nil {
@@ -99,7 +99,7 @@ func (h *host) findsGPUs() error {
 	return h.sees("the agent sees the GPU", func(r nodereport.Report) bool { return len(r.GPUs) == 1 })
 }
 
-// created is a container that asks for a part of the GPU, with the agent's adjustment.
+// created is a container that requests a part of the GPU, with the agent's adjustment.
 type created struct {
 	pod       *api.PodSandbox
 	container *api.Container
@@ -162,7 +162,8 @@ func (h *host) answersKubelet() error {
 
 func (h *host) givesGPU() error { _, err := h.creates(); return err }
 
-// makesLibraries checks the copies of our libraries for a driver with names that they lack as built.
+// makesLibraries checks the copies of our libraries for a driver with names that the built
+// libraries lack.
 func (h *host) makesLibraries() error {
 	return errors.Join(h.givesGPU(), there(h.at("opt/*/drivers/*")))
 }
@@ -190,7 +191,8 @@ func (h *host) listsAskingPods() error {
 	})
 }
 
-// startsContainer also makes the runtime start the container, after its mounts.
+// startsContainer makes the runtime create a container, makes the container's mounts, and makes the
+// runtime start the container.
 func (h *host) startsContainer() error {
 	c, err := h.creates()
 	if err != nil {
@@ -215,7 +217,8 @@ touch "$NODE/ended"; exec sleep infinity`)
 	h.t.Cleanup(func() {
 		cgroups, _ := filepath.Glob("/sys/fs/cgroup/*/" + mps.Cgroup)
 		for _, dir := range append(cgroups, "/sys/fs/cgroup/"+mps.Cgroup) {
-			// The processes of this test may take a moment to end; other tests' processes may stay.
+			// The processes of this test may take a moment to end. Processes of other tests may
+			// stay.
 			_ = eventually.Wait(promptly, dir+" is gone", func() bool {
 				err := os.Remove(dir)
 				return err == nil || errors.Is(err, os.ErrNotExist)
@@ -293,8 +296,8 @@ func (h *host) advertised(missing string) error {
 	return w.offers(symptom, "the Node offers its GPU")
 }
 
-// TestEachPrivilegeIsNeeded checks that with all directories of the node that the manifest mounts,
-// agent, patcher and init container do their work. If any single directory is missing, one of these
+// TestEachPrivilegeIsNeeded checks that agent, patcher and init container work with all privileges
+// and directories of the manifest. If any single privilege or directory is missing, one of these
 // programs fails.
 func TestEachPrivilegeIsNeeded(t *testing.T) {
 	agent := func(does func(*host) error) func(*host, string) error {

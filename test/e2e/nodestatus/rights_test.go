@@ -39,15 +39,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// symptom is the waiting time for a result that does not come without a right.
+// symptom is the time for which a test waits for a result that does not come without a right.
 const symptom = 4 * time.Second
 
-// work is the purpose of a right: our own code runs it, with a client that has the account's
-// rights. The function returns an error if the code fails.
+// work runs our code that needs a right, with a client that has the account's rights. work returns
+// an error if the code fails.
 type work func(t *testing.T, client kubernetes.Interface) error
 
-// needs maps each right of the manifests to its work: by the role, then the verb and resource, and
-// the object if the rule names one.
+// needs maps each right of the manifests to its work. The keys are the role, and the verb and
+// resource, with the object if the rule names an object.
 var needs = map[string]map[string]work{
 	"nri-vgpu": {
 		"get pods":             getsPod,
@@ -176,7 +176,7 @@ func rulesOf(rights []one) []rbacv1.PolicyRule {
 	for _, right := range rights {
 		rules = append(rules, right.rule)
 	}
-	// Volcano's annotations are reserved for schedulers and the agent, by its name; this client has
+	// Volcano's annotations are reserved for schedulers and for the agent's name. This client has
 	// another name.
 	return append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods/binding"}, Verbs: []string{"create"}})
 }
@@ -193,7 +193,7 @@ func repeatedly(do func() error) error {
 	return nil
 }
 
-// during runs a program in the background of a function.
+// during runs a program in the background while a function runs.
 func during(t *testing.T, run func(context.Context), do func() error) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -240,8 +240,8 @@ func seesNewPod(t *testing.T, client kubernetes.Interface) error {
 	})
 }
 
-// told makes a recorder of a node report an Event a number of times, and waits until an Event has
-// this count.
+// told makes a node's recorder report an Event `times` times, and waits until an Event has this
+// count.
 func told(t *testing.T, client kubernetes.Interface, node string, times int, limit time.Duration) error {
 	recorder := events.New(events.Options{Client: client, Node: node, Log: slog.New(slog.DiscardHandler)})
 	return during(t, recorder.Run, func() error {
@@ -279,7 +279,7 @@ type nobodyTold struct{}
 
 func (nobodyTold) OnPod(events.Pod, events.Reason, string, ...any) {}
 
-// evictsPod evicts a pod that fits no GPU, so that its controller makes another.
+// evictsPod evicts a pod that fits no GPU, so that its controller makes another pod.
 func evictsPod(t *testing.T, client kubernetes.Interface) error {
 	admin := clientOf(t, plane.admin)
 	pod := bare(t, admin, "rights-evict", nil)
@@ -415,7 +415,7 @@ func begins(t *testing.T, client kubernetes.Interface) error {
 }
 
 // awaits waits as the chart's Job does. Only a DaemonSet's generation, which no controller observes
-// in this test, could delay it.
+// in this test, could delay awaits.
 func awaits(t *testing.T, client kubernetes.Interface) error {
 	namespace := installed(t)
 	if err := observed(t, namespace); err != nil {

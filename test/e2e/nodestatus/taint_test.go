@@ -19,8 +19,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// TestTaint checks that if configured, and with the right to do so, the patcher taints a Node with
-// an unhealthy GPU. The right permits no other change.
+// TestTaint checks that the patcher, if configured and with the needed right, taints a Node with an
+// unhealthy GPU. The right permits no other change.
 func TestTaint(t *testing.T) {
 	if err := install(t.Context(), plane.admin, "../../../deploy/taint.yaml"); err != nil {
 		t.Fatal(err)

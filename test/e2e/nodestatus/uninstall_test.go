@@ -23,7 +23,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// uninstall runs the container that cleans a node, on which a usage page is left.
+// uninstall runs the container that cleans a node. The node has a remaining usage page.
 func (h *host) uninstall(missing string) error {
 	if err := h.install(""); err != nil {
 		return err

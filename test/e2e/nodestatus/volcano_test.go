@@ -77,8 +77,8 @@ func annotations(values map[string]any) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": values}}
 }
 
-// TestOnlySchedulersAssign checks that only a scheduler may write the assignments on pods, which
-// Volcano's scheduler trusts.
+// TestOnlySchedulersAssign checks that only a scheduler may write the assignments on pods.
+// Volcano's scheduler trusts these assignments.
 func TestOnlySchedulersAssign(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	write := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "pods/status"}, Verbs: []string{"*"}}
@@ -114,8 +114,8 @@ func TestOnlySchedulersAssign(t *testing.T) {
 }
 
 // TestAgentMayOnlyAnswer checks that the agent may write only the annotations that schedulers read,
-// and only on pods of the node that its token names. It may add the assignment for
-// nri-vgpu-scheduler, and not change it.
+// and only on pods of the node that its token names. The agent may add the assignment for
+// nri-vgpu-scheduler, and may not change an assignment.
 func TestAgentMayOnlyAnswer(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	cfg, err := credentials(t.Context(), plane.admin, "nri-vgpu", "answers")
@@ -153,8 +153,9 @@ func TestAgentMayOnlyAnswer(t *testing.T) {
 	}
 }
 
-// TestPatcherMayRegisterAndUnlock checks that of the annotations that Volcano's scheduler reads on
-// a Node, the patcher may write its own, and remove the scheduler's lock.
+// TestPatcherMayRegisterAndUnlock checks the patcher's rights to the annotations that Volcano's
+// scheduler reads on a Node. The patcher may write its own annotations, and remove the scheduler's
+// lock.
 func TestPatcherMayRegisterAndUnlock(t *testing.T) {
 	w := &world{t: t, node: "registers", admin: clientOf(t, plane.admin)}
 	w.register()
