@@ -4,8 +4,8 @@
 // sleeping.
 //
 // Each function checks immediately, then less and less often, and a last time when the patience
-// ends. The checks take a small part of a processor, because the effects may need the processors
-// too.
+// ends. The checks take a small part of a processor, because the effects may also need the
+// processors.
 package eventually
 
 import (
@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// A check may be late by a twentieth of the wait.
+	// A check may be late by one part in lateness of the wait.
 	lateness = 20
-	// Checks take at most one of this many parts of a processor, until latest bounds the pause.
+	// Checks take at most one part in parts of a processor, until latest bounds the pause.
 	parts = 20
 	// soonest and latest bound the time between two checks.
 	soonest = time.Millisecond
 	latest  = 200 * time.Millisecond
 )
 
-// Holds waits until a condition holds, and fails the test if patience runs out first. The text what
-// names the condition, as in "the daemon is ready".
+// Holds waits until a condition holds, and fails the test if patience runs out first. what names
+// the condition, as in "the daemon is ready".
 func Holds(t testing.TB, patience time.Duration, what string, condition func() bool) {
 	t.Helper()
 	if err := Wait(patience, what, condition); err != nil {

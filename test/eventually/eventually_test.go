@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// record is a test that records how it ends.
+// record is a testing.TB that records the end of a test.
 type record struct {
 	testing.TB
 	failure string

@@ -33,11 +33,12 @@ func (h hung) mount(dir string) error {
 	return nil
 }
 
-// Hang mounts a file system that hangs on a directory, until the test ends or free is called:
-// waiting processes then get an error.
+// Hang mounts a file system that hangs on a directory, until the test ends or free is called.
+// Waiting processes then get an error.
 func Hang(t testing.TB, dir string) (free func()) {
 	t.Helper()
-	// A separate process mounts it: a process that hangs in it could not end it.
+	// A separate process mounts the file system, because a process that hangs in the file system
+	// could not end the mount.
 	child, _, output := startSelf(t, hangVariable, dir, 0)
 	if line, err := output.ReadString('\n'); err != nil || line != "ok\n" {
 		t.Fatalf("mount a file system at %s: %s%v", dir, line, err)
@@ -64,7 +65,8 @@ func hang(dir string) error {
 	select {}
 }
 
-// Constants of the kernel's requests and our answers, from the protocol of <linux/fuse.h>.
+// These are constants of the kernel's requests and our answers, from the protocol of
+// <linux/fuse.h>.
 const (
 	fuseGetattr = 3
 	fuseInit    = 26

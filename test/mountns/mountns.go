@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mountns makes mount namespaces as container runtimes do, with file systems that hang, for
-// tests of path look-ups there. Package mountns needs root. A test package that uses it calls Main
-// first in its TestMain.
+// tests of path look-ups in the namespaces. Package mountns needs root. A test package that uses
+// mountns calls Main first in its TestMain.
 package mountns
 
 import (
@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bind is a bind mount: From is a path of the host, To a path in the namespace.
+// Bind is a bind mount. From is a path of the host, and To is a path in the namespace.
 type Bind struct{ From, To string }
 
 // These variables make a test's program the first process of a namespace, or the server of a file
@@ -77,8 +77,8 @@ type Namespace struct {
 	answers *bufio.Reader
 }
 
-// New makes a namespace whose root is a directory of the host. New makes the mounts in order as
-// runc does: inside the root, after resolving links, with missing mount points created.
+// New makes a namespace whose root is a directory of the host. New makes the mounts in order, as
+// runc does. New resolves links inside the root, and creates missing mount points.
 func New(t testing.TB, root string, binds ...Bind) *Namespace {
 	t.Helper()
 	arg, err := json.Marshal(append([]Bind{{root, "/"}}, binds...))
@@ -153,7 +153,7 @@ func do(server hung, words []string) error {
 	}
 }
 
-// enter makes the mounts, and unmounts the host's, as runc does.
+// enter makes the mounts, and unmounts the host's file systems, as runc does.
 func enter(binds []Bind) error {
 	root := binds[0].From
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownmounts runs tests that mount, in a mount namespace that ends with them. The tests need
-// no root outside the namespace.
+// Package ownmounts runs tests that mount file systems in a mount namespace, which ends with the
+// test. The tests need no root outside the namespace.
 package ownmounts
 
 import (
@@ -33,7 +33,7 @@ func Command(args ...string) *exec.Cmd {
 }
 
 // Run runs a test by itself, in a new mount namespace that shares no mounts with the machine. Run
-// reports whether the caller runs in that namespace and must continue.
+// reports whether the caller runs in the namespace and must continue.
 func Run(t testing.TB, flags ...string) bool {
 	t.Helper()
 	if os.Getenv(inside) != "" {

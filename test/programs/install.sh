@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# This script installs missing Debian packages with the CUDA programs that these tests run. The
-# script is quick, and silent, if none is missing.
+# This script installs missing Debian packages with the CUDA programs that these tests run. If
+# no package is missing, the script is quick and silent.
 set -eu
 
 packages="ffmpeg gcc-12 gcc-12-offload-nvptx libgomp-plugin-nvptx1 nvptx-tools python3-numba"

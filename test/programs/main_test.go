@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package programs runs CUDA programs that other projects wrote, as Debian packages them, on
-// simulated GPUs: ffmpeg, programs that gcc compiles for NVIDIA's GPUs (OpenMP, OpenACC) and
-// Numba's layer over the driver. Each runs natively and under limits, with each driver of
+// Package programs runs CUDA programs of other projects, from Debian's packages, on simulated GPUs.
+// The programs are ffmpeg, programs that gcc compiles for NVIDIA's GPUs (OpenMP, OpenACC), and
+// Numba's layer over the driver. Each program runs natively and under limits, with each driver of
 // gpusim/profiles. Run `make build` first.
 //
 // A simulated GPU does not compute. The tests check the programs' calls, copies, grants and
@@ -32,8 +32,8 @@ const (
 	card  = 16 * gib // memory of each GPU
 	limit = 2 * gib  // of --memory 2Gi
 
-	// patience bounds programs that take seconds. A program that waits for ever must not delay the
-	// tests for minutes.
+	// patience bounds programs that take seconds. A program that hangs must not delay the tests for
+	// many minutes.
 	patience = 2 * time.Minute
 )
 
@@ -73,8 +73,8 @@ func run(m *testing.M) (int, error) {
 // kind is the simulator's own driver.
 const kind = "kind"
 
-// profiles returns the available drivers by name, with the files of their profiles; the simulator's
-// own driver has none.
+// profiles returns the available drivers by name, with the files of their profiles. The simulator's
+// own driver has no file.
 func profiles(t testing.TB) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("../../gpusim/profiles/*.conf")
@@ -97,7 +97,8 @@ type machine struct {
 	vague   bool   // NVML does not list a process's memory
 }
 
-// newMachine makes a machine with the driver of a profile, "" for the simulator's own.
+// newMachine makes a machine with the driver of a profile, or with the simulator's own driver if
+// profile is "".
 func newMachine(t testing.TB, profile string) *machine {
 	t.Helper()
 	m := &machine{TB: t, runs: t.TempDir()}
@@ -141,7 +142,7 @@ type result struct {
 	Granted uint64
 }
 
-// run runs a program to its end, which must be a success.
+// run runs a program to its end, and fails the test if the program fails.
 func (m *machine) run(env []string, args ...string) result {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.Context(), patience)

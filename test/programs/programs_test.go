@@ -34,7 +34,7 @@ var programs = []program{
 	{name: "numba-modules", command: numba("modules"), library: "libcuda.so"},
 }
 
-// numba returns a command of Debian's Numba, which is for Debian's Python.
+// numba returns a command that runs Debian's Numba with Debian's Python.
 func numba(mode string) []string {
 	return []string{"/usr/bin/python3", "testdata/numba_driver.py", "{library}", mode}
 }
@@ -54,8 +54,8 @@ func (p *program) prepare(m *machine) (command, env []string) {
 	return command, env
 }
 
-// wantFilled checks that a program was granted all of its limit, and held no more. spare is the
-// memory that may remain besides the program's context.
+// wantFilled checks that a program got all of its limit, and held no more. spare is the memory that
+// may remain in addition to the program's context.
 func wantFilled(t *testing.T, m *machine, r result, most, spare uint64) {
 	t.Helper()
 	if least := most - m.context - spare; r.Granted < least {
@@ -67,7 +67,7 @@ func wantFilled(t *testing.T, m *machine, r result, most, spare uint64) {
 }
 
 // TestNatively checks that without nri-vgpu the programs run to their end on the simulated driver,
-// and stop at the card's size. Otherwise the tests under limits would prove nothing.
+// and stop at the card's size. The tests under limits depend on this result.
 func TestNatively(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		for _, p := range programs {
@@ -111,10 +111,10 @@ func withLinkerName(m *machine) string {
 	return dir
 }
 
-// TestUnderLimits checks that a program runs as it does natively, and holds no more than its limit.
-// A program that allocates until it is refused has all of its limit. If NVML does not list the
-// program's memory, the program has all but the size of another context. The program's runtime
-// reports the refusal in its own words.
+// TestUnderLimits checks that a program runs under limits as natively, and holds no more than its
+// limit. A program that allocates until a refusal has all of its limit. If NVML does not list the
+// program's memory, the program lacks the size of another context. The program's runtime reports
+// the refusal in its own words.
 func TestUnderLimits(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		for _, p := range programs {
@@ -167,8 +167,8 @@ func wantWords(t *testing.T, p program, stderr string) {
 	}
 }
 
-// TestLimitIsTight checks that a program that needs more than its limit fails with its runtime's
-// message, and holds nothing beyond the limit.
+// TestLimitIsTight checks that a program that needs more than its limit fails with the runtime's
+// message, and holds no memory beyond the limit.
 func TestLimitIsTight(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "")
@@ -204,8 +204,8 @@ func TestOnTwoGPUs(t *testing.T) {
 
 // ---- ffmpeg ----
 
-// frames runs ffmpeg over a test picture with some filters, natively or under limits, and returns
-// the sizes and checksums of the frames. ffmpeg must print no other line.
+// frames runs ffmpeg over a test picture with some filters, natively or under limits. frames
+// returns the sizes and checksums of the frames. ffmpeg must print no other line.
 func frames(m *machine, filters string, options ...string) (sums []string, peak uint64) {
 	m.Helper()
 	sums, said, peak := filtered(m, filters, options...)
@@ -218,7 +218,7 @@ func frames(m *machine, filters string, options ...string) (sums []string, peak 
 // address is a filter's address, by which ffmpeg names it.
 var address = regexp.MustCompile(`0x[0-9a-f]+`)
 
-// filtered runs ffmpeg like frames, and also returns its output.
+// filtered runs ffmpeg like frames, and also returns ffmpeg's output.
 func filtered(m *machine, filters string, options ...string) (sums []string, said string, peak uint64) {
 	m.Helper()
 	command := []string{"ffmpeg", "-hide_banner", "-nostdin", "-loglevel", "warning",
@@ -299,8 +299,8 @@ var filters = map[string]filter{
 		phrase: "CUDA_ERROR_INVALID_CONTEXT: invalid device context"}, // frees memory without a context
 }
 
-// TestFfmpegFilters checks that ffmpeg makes the same frames and prints the same under limits as
-// natively.
+// TestFfmpegFilters checks that ffmpeg makes the same frames and prints the same text under limits
+// as natively.
 func TestFfmpegFilters(t *testing.T) {
 	for driver, profile := range profiles(t) {
 		for name, f := range filters {
@@ -320,8 +320,8 @@ func TestFfmpegFilters(t *testing.T) {
 	}
 }
 
-// check checks that the filter makes its number of frames, of their size, and prints only its own
-// messages.
+// check checks the number and the size of the filter's frames, and checks that the filter prints
+// only its own messages.
 func (f *filter) check(t *testing.T, frames []string, phrase string) {
 	t.Helper()
 	if len(frames) != f.frames {

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// edit replaces a text that a file of the tree contains once.
+// edit replaces a text that a file of the tree contains exactly once.
 type edit struct{ file, old, new string }
 
 // field adds a field to a structure that programs of two releases exchange as JSON.
@@ -42,7 +42,7 @@ var edits = []edit{
 	field("internal/agentapi/agentapi.go", "Device"),
 	field("internal/agentapi/overview.go", "Overview"),
 	field("internal/agentapi/overview.go", "Container"),
-	// A longer registration of another version.
+	// The next release's registration is longer, and has another version.
 	{"interposer/src/pages/registration.c", "\tuint32_t pid;\n};", "\tuint32_t pid;\n\tuint32_t next[2];\n};"},
 	{"interposer/src/pages/registration.c", "sizeof(struct vg_registration) == 16", "sizeof(struct vg_registration) == 24"},
 	{"interposer/src/pages/registration.c", ".version = 1, .size = sizeof said,", ".version = 2, .size = sizeof said,"},
@@ -76,7 +76,7 @@ func (b Builder) Next(ctx context.Context) (Release, error) {
 var sources = []string{"LICENSE", "Makefile", "cmd", "config.toml", "deploy", "go.mod", "go.sum", "include", "internal",
 	"interposer", "pkg", "test/cluster/image", "test/workload"}
 
-// ingredient reports whether a file is one of the sources: a change of any other file makes no
+// ingredient reports whether a file is one of the sources. A change of any other file makes no
 // other release.
 func ingredient(name string) bool {
 	return !strings.HasSuffix(name, "_test.go") && slices.ContainsFunc(sources, func(source string) bool {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package releases builds releases of nri-vgpu other than this one, for tests of
-// upgrades. The previous release is built from the commit that the file "previous"
-// records, and a next release from this tree and the changes in next.go.
+// Package releases builds releases of nri-vgpu other than this one, for tests of upgrades. A
+// Builder builds the previous release from the commit that the file "previous" records, and a next
+// release from this tree and the changes in next.go.
 package releases
 
 import (
@@ -34,7 +34,7 @@ const rooms = "interposer test/workload cmd/vgpuctl/devices"
 // The linker ignores a variable that a program does not have.
 var versionVariables = []string{"internal/version.Version", "pkg/version.Version"}
 
-// unused is how long a release that no test requests stays in the cache.
+// unused is the time for which a release that no test requests stays in the cache.
 const unused = 7 * 24 * time.Hour
 
 //go:embed previous
@@ -58,7 +58,7 @@ func (r Release) Chart() string { return filepath.Join(r.Dir, "deploy", "chart")
 type Builder struct {
 	// Source is the repository's root.
 	Source string
-	// Cache is the directory of the cache; "" means the cache of the components.
+	// Cache is the directory of the cache. "" means the cache of the components.
 	Cache string
 	// Log, if set, receives a line on each build.
 	Log func(format string, args ...any)
@@ -93,8 +93,8 @@ func (b Builder) Commit(ctx context.Context, commit string) (Release, error) {
 	})
 }
 
-// build returns the release of a key from the cache. If the cache lacks it, build calls fill to
-// write the sources into a directory, and builds them.
+// build returns the release of a key from the cache. If the cache lacks the release, build calls
+// fill to write the sources into a directory, and builds the sources.
 func (b Builder) build(ctx context.Context, version, key string, fill func(dir string) error) (Release, error) {
 	cache, err := b.cache()
 	if err != nil {
@@ -133,8 +133,8 @@ func (b Builder) build(ctx context.Context, version, key string, fill func(dir s
 	return r, nil
 }
 
-// compile builds an image from the sources in dir, as the Makefile does, without the parts that no
-// image contains.
+// compile builds an image from the sources in dir, as the Makefile does. compile omits the parts
+// that no image contains.
 func compile(ctx context.Context, dir, version string) error {
 	bin := filepath.Join(dir, "build", "bin") + "/"
 	build := []string{"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", bin}
@@ -152,7 +152,7 @@ func compile(ctx context.Context, dir, version string) error {
 	} {
 		cmd := exec.CommandContext(ctx, step.args[0], step.args[1:]...)
 		cmd.Dir = dir
-		// The variables of a make that runs the tests must not apply.
+		// If make runs the tests, the variables of make must not apply.
 		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=", "CGO_ENABLED="+step.cgo,
 			"GOFLAGS=-trimpath", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
 		if err := run(cmd); err != nil {
@@ -176,8 +176,8 @@ func (b Builder) cache() (string, error) {
 	return cache, nil
 }
 
-// removeUnused removes releases from the cache that no test has requested for days: each change of
-// this tree makes another next release.
+// removeUnused removes releases from the cache that no test has requested for days, because each
+// change of this tree makes another next release.
 func removeUnused(cache string) error {
 	dirs, err := filepath.Glob(filepath.Join(cache, "release-*"))
 	if err != nil {
@@ -221,7 +221,7 @@ func (b Builder) say(format string, args ...any) {
 
 // git returns the standard output of a git command.
 func (b Builder) git(ctx context.Context, args ...string) ([]byte, error) {
-	// The repository may belong to another user than root, who runs the tests.
+	// root runs the tests, and the repository may belong to another user.
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*", "-C", b.Source}, args...)...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

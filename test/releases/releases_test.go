@@ -13,8 +13,8 @@ import (
 // source is the repository's root.
 const source = "../.."
 
-// TestCommitThatTheCloneLacks checks that a shallow clone does not contain the previous release,
-// and the error states how to fetch it.
+// TestCommitThatTheCloneLacks checks that in a shallow clone, which lacks the previous release, the
+// error states how to fetch the release.
 func TestCommitThatTheCloneLacks(t *testing.T) {
 	clone := t.TempDir()
 	if out, err := exec.Command("git", "init", "-q", clone).CombinedOutput(); err != nil {
@@ -34,7 +34,7 @@ func TestPreviousIsInThisClone(t *testing.T) {
 	}
 }
 
-// TestEditsApply checks that the next release can be made of this tree.
+// TestEditsApply checks that the edits apply to this tree.
 func TestEditsApply(t *testing.T) {
 	dir := t.TempDir()
 	copied := map[string]bool{}

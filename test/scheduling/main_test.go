@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scheduling contains the tests with nri-vgpu-scheduler: two real nodes with two simulated
-// GPUs each, on which the scheduler, installed by the chart, fits pods to single GPUs.
+// Package scheduling contains the tests with nri-vgpu-scheduler, installed by the chart. The
+// scheduler fits pods to single GPUs on two real nodes with two simulated GPUs each.
 package scheduling
 
 import (
@@ -37,7 +37,7 @@ var (
 	rounds = flag.Int("scheduling.rounds", 20, "number of pods that must land where they fit, under churn")
 )
 
-// beds are the nodes; the first has the control plane.
+// beds are the nodes. The first node has the control plane.
 var beds []*testbed.Bed
 
 func TestMain(m *testing.M) {
@@ -75,7 +75,7 @@ func up(ctx context.Context) error {
 	}
 	options := testbed.Options{
 		Name: *name, Source: source, GPUs: gpus, GPUMemory: gpuMiB * mib,
-		// The chart lets the scheduler schedule groups of pods where the cluster serves them.
+		// The chart lets the scheduler schedule groups of pods if the cluster serves PodGroups.
 		APIServer: []string{"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true"},
 		Log:       func(format string, args ...any) { fmt.Printf("scheduling: "+format+"\n", args...) },
 		Install:   func(ctx context.Context, bed *testbed.Bed) error { return install(ctx, bed, source, helm) },
@@ -94,7 +94,7 @@ func install(ctx context.Context, bed *testbed.Bed, source, helm string) error {
 		return err
 	}
 	defer os.RemoveAll(home)
-	// Both replicas must be on this node, because the image is only there.
+	// Both replicas must be on this node, because only this node has the image.
 	cmd := exec.CommandContext(ctx, helm, "install", "nri-vgpu", filepath.Join(source, "deploy", "chart"),
 		"--namespace", testbed.Namespace, "--create-namespace", "--wait", "--timeout", "5m",
 		"--set", "image.tag="+version.Version, "--set", "config.scheduling.mode=scheduler",

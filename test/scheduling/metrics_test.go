@@ -25,8 +25,9 @@ var (
 	forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+)`)
 )
 
-// TestMetricsOfTheDashboard checks that the scheduler serves every series that its dashboard shows. The
-// scheduler measures plugins for one of ten pods, so pods are created until it has.
+// TestMetricsOfTheDashboard checks that the scheduler serves every series that its dashboard shows.
+// The scheduler measures plugins for one of ten pods, so the test creates pods until the series
+// exist.
 func TestMetricsOfTheDashboard(t *testing.T) {
 	source, err := testbed.SourceRoot()
 	if err != nil {
@@ -65,7 +66,7 @@ func TestMetricsOfTheDashboard(t *testing.T) {
 	remove(t, "waits")
 }
 
-// metricsOfLeader returns the metrics of the scheduler's leader, read as the administrator.
+// metricsOfLeader reads the metrics of the scheduler's leader as the administrator.
 func metricsOfLeader(t *testing.T) string {
 	t.Helper()
 	lease, err := beds[0].Client.CoordinationV1().Leases(testbed.Namespace).Get(t.Context(), scheduler, metav1.GetOptions{})
@@ -94,8 +95,8 @@ func metricsOfLeader(t *testing.T) string {
 	return get(t, "https://"+found[1]+"/metrics")
 }
 
-// get requests a page of the scheduler, whose certificate is its own, with the administrator's
-// certificate.
+// get requests a page of the scheduler with the administrator's certificate. The scheduler has a
+// self-signed certificate.
 func get(t *testing.T, url string) string {
 	t.Helper()
 	config := beds[0].Cluster.RestConfig()

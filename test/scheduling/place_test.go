@@ -55,7 +55,7 @@ func running(t *testing.T, name string) (node, uuid string) {
 	return pod.Spec.NodeName, assignedTo(t, pod)
 }
 
-// assignedTo returns the GPU that a pod is assigned.
+// assignedTo returns the GPU assigned to a pod.
 func assignedTo(t *testing.T, pod *corev1.Pod) string {
 	t.Helper()
 	var assigned map[string][]string
@@ -65,7 +65,7 @@ func assignedTo(t *testing.T, pod *corev1.Pod) string {
 	return assigned["main"][0]
 }
 
-// holds waits until a pod holds its memory on the assigned GPU by the oracle.
+// holds waits until a pod holds its memory on the assigned GPU, according to the oracle.
 func holds(t *testing.T, name string, memory uint64) {
 	t.Helper()
 	node, uuid := running(t, name)
@@ -84,7 +84,7 @@ func holds(t *testing.T, name string, memory uint64) {
 	}
 }
 
-// checkNoRefusals checks that no node refused a pod, and that kubelet rejected none.
+// checkNoRefusals checks that no node refused a pod, and that kubelet rejected no pod.
 func checkNoRefusals(t *testing.T) {
 	t.Helper()
 	list, err := beds[0].Client.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
@@ -99,9 +99,9 @@ func checkNoRefusals(t *testing.T) {
 	}
 }
 
-// TestPodsLandWhereTheyFit keeps four pods running that each take more than half a GPU, and one that
-// waits. Whichever pod ends, the waiting pod fits only that pod's GPU, although each node has enough
-// memory in sum. Meanwhile the scheduler's leader is killed.
+// TestPodsLandWhereTheyFit keeps four pods running that each take more than half a GPU, and one
+// waiting pod. When a pod ends, the waiting pod fits only the ended pod's GPU, although each node
+// has enough memory in sum. Meanwhile the test kills the scheduler's leader.
 func TestPodsLandWhereTheyFit(t *testing.T) {
 	const memory = 9 << 10
 	at := map[string]string{} // the GPU of each running pod
@@ -161,7 +161,8 @@ func TestPodsLandWhereTheyFit(t *testing.T) {
 	remove(t, waiting)
 }
 
-// explainsWhy checks that kubectl's plugin names each GPU and what the pod lacks there.
+// explainsWhy checks that kubectl's plugin names each GPU and the resources that the pod lacks on
+// the GPU.
 func explainsWhy(t *testing.T, name string) {
 	t.Helper()
 	out, err := beds[0].KubectlVgpu(t.Context(), "why", name)
@@ -226,8 +227,9 @@ func TestPreemptionTakesOneGPU(t *testing.T) {
 }
 
 // TestForeignPodsCountWhereTheyAre binds pods without a scheduler, so that the node chooses their
-// GPUs. The choice depends on a pod that has ended, so nobody can guess it from the pods that are left.
-// The scheduler must place a pod on the GPU that is free, and the node must not refuse the pod.
+// GPUs. The choice depends on an ended pod, so the scheduler cannot derive the choice from the
+// remaining pods. The scheduler must place a pod on the free GPU, and the node must not refuse the
+// pod.
 func TestForeignPodsCountWhereTheyAre(t *testing.T) {
 	foreign := func(name string, memory int64) string {
 		pod := podOf(name, memory)
@@ -267,9 +269,9 @@ func TestForeignPodsCountWhereTheyAre(t *testing.T) {
 	remove(t, "foreign-2", "foreign-3", "large-0", "large-1", "large-2")
 }
 
-// TestGroupsStartTogether creates a group of pods that each take more than half a GPU, one more than
-// there are GPUs. While all must start together, none may be bound. When one fewer suffices, all GPUs
-// must get one of them.
+// TestGroupsStartTogether creates a group of pods that each take more than half a GPU. The group
+// has one pod more than the cluster has GPUs. While all pods must start together, the scheduler
+// must bind no pod. When one pod fewer suffices, each GPU must get a pod of the group.
 func TestGroupsStartTogether(t *testing.T) {
 	groups := beds[0].Client.SchedulingV1beta1().PodGroups(metav1.NamespaceDefault)
 	group, err := groups.Create(t.Context(), &schedulingv1beta1.PodGroup{

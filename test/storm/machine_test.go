@@ -21,9 +21,9 @@ import (
 const (
 	gib  = 1 << 30
 	gpus = 2
-	// memory is each GPU's memory: enough that a storm can exceed its limit.
+	// memory is each GPU's memory, with which a storm can exceed its limit.
 	memory = 16 * gib
-	// limit is the group's limit on each GPU; limitFlag is the same for vgpuctl.
+	// limit is the group's limit on each GPU, and limitFlag is the limit as an argument of vgpuctl.
 	limit     = 6 * gib
 	limitFlag = "6Gi"
 	group     = "storm"
@@ -57,7 +57,7 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-// there returns the wanted ways that the driver supports, and logs the others.
+// there returns the wanted ways that the driver supports, and logs the other ways.
 func (m *machine) there(wanted string) string {
 	m.Helper()
 	if wanted != "all" {
@@ -80,8 +80,8 @@ func (m *machine) there(wanted string) string {
 	return strings.Join(has, ",")
 }
 
-// keep copies the built files, so that a concurrent build does not disturb the processes that start
-// all the time.
+// keep copies the built files, so that a concurrent build does not disturb the processes of the
+// storm.
 func (m *machine) keep(simulated *simtest.Machine) {
 	m.Helper()
 	build := filepath.Dir(simulated.ToolDir)
@@ -150,8 +150,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// peaks returns the most that all processes together ever held of each GPU, by the simulated
-// driver's own account.
+// peaks returns the most memory of each GPU that all processes together ever held, according to the
+// simulated driver.
 func (m *machine) peaks() []uint64 {
 	m.Helper()
 	all, err := m.oracle.GPUs()

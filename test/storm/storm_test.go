@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storm tests a group's memory limit with all concurrent actions of processes. Many
-// processes of many threads acquire and free memory of simulated GPUs in every way, fork, end, and
-// are killed at any moment. The simulated driver's own account, which knows no limits, provides the
-// reference values.
+// Package storm tests a group's memory limit with concurrent actions of processes. Many processes
+// of many threads acquire and free memory of simulated GPUs in every way, fork, end, and are killed
+// at any moment. The simulated driver, which knows no limits, provides the reference values.
 //
-// Run `make build` first. `go test ./test/storm -storm.duration=5m` is the nightly form.
+// Run `make build` first. `go test ./test/storm -storm.duration=5m` runs every night.
 package storm
 
 import (
@@ -30,8 +29,7 @@ var (
 	ways     = flag.String("storm.ways", "all", "names of ways to take memory, as the workload fill lists them, with commas between")
 )
 
-// processes is the number of concurrent processes of the storm, without the children that they
-// start.
+// processes is the number of concurrent processes of the storm, without the processes' children.
 const processes = 8
 
 func newSeed() uint64 {
@@ -64,8 +62,8 @@ func TestStorm(t *testing.T) {
 	m.summarize(places, w)
 }
 
-// TestStormWithoutLimits runs the control: without the interposer the same storm
-// holds more than the limit, and the oracle notices.
+// TestStormWithoutLimits is the control experiment. Without the interposer the same storm holds
+// more than the limit, and the oracle detects the excess.
 func TestStormWithoutLimits(t *testing.T) {
 	m := newMachine(t)
 	places := m.places(newSeed(), time.Now().Add(3*time.Second))
@@ -104,8 +102,8 @@ func (m *machine) storm(places []*place) {
 	}
 }
 
-// checkPeaks checks that the peak does not exceed the limit, and is near the limit: a lower peak
-// would not test it.
+// checkPeaks checks that the peak does not exceed the limit, and is near the limit. A lower peak
+// would not test the limit.
 func (m *machine) checkPeaks() {
 	m.Helper()
 	for gpu, peak := range m.peaks() {
@@ -135,8 +133,8 @@ func (m *machine) checkUnused(when string) {
 	}
 }
 
-// checkWholeLimit checks that a new process gets all of each GPU's limit. For that the process must
-// reclaim all charges that dead processes have left on the usage page.
+// checkWholeLimit checks that a new process gets all of each GPU's limit. The process must reclaim
+// all charges that dead processes have left on the usage page.
 func (m *machine) checkWholeLimit() {
 	m.Helper()
 	all, err := m.oracle.GPUs()

@@ -31,8 +31,8 @@ type tally struct {
 	problems    []string
 }
 
-// place keeps one process of the storm running until the end. Each process lives for a random time,
-// and then is killed, or has ended by itself.
+// place keeps one process of the storm running until the end. Each process runs for a random time.
+// place then kills the process, or the process has ended by itself.
 type place struct {
 	*machine
 	number  int
@@ -63,7 +63,7 @@ func (p *place) start(duration time.Duration) (*exec.Cmd, *bytes.Buffer, *bytes.
 		"--pause", "20000")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// Children may outlive the process, and keep its output open.
+	// Children may outlive the process, and keep the process's output open.
 	cmd.WaitDelay = time.Second
 	return cmd, &stdout, &stderr, cmd.Start()
 }
@@ -76,7 +76,7 @@ func (p *place) lifetime() time.Duration {
 
 // die starts a process and kills it at a random moment.
 func (p *place) die() {
-	// If this test itself is killed, the process still ends.
+	// The process ends even if this test is killed.
 	cmd, _, stderr, err := p.start(time.Until(p.end) + patience)
 	if err != nil {
 		p.problem("start: %v", err)
@@ -99,7 +99,7 @@ func (p *place) die() {
 	}
 }
 
-// live starts a process that must end by itself, in time.
+// live starts a process that must end by itself in time.
 func (p *place) live() {
 	duration := 200*time.Millisecond + time.Duration(p.random.Int64N(int64(2*time.Second)))
 	cmd, stdout, stderr, err := p.start(duration)

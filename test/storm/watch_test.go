@@ -20,20 +20,20 @@ type look struct {
 	usage     limits.Usage
 }
 
-// watcher asks the oracle all the time.
+// watcher queries the oracle every millisecond.
 type watcher struct {
 	*machine
 	stop, done chan struct{}
 	began      time.Time
 	samples    int
-	// seen is the most that processes were seen to hold together, by GPU. seen may count memory
-	// twice that one process freed and another got during an observation.
+	// seen is the most memory that processes together held in an observation, by GPU. seen may
+	// count memory twice that one process freed and another process got during an observation.
 	seen [gpus]uint64
 	over [gpus]bool
 	last []look // for explaining a failure
 }
 
-// lastLooks is the number of observations that are kept.
+// lastLooks is the number of observations that the watcher keeps.
 const lastLooks = 12
 
 func (m *machine) watch() *watcher {
@@ -52,7 +52,7 @@ func (m *machine) watch() *watcher {
 	return w
 }
 
-// end stops the watcher. The watcher's findings may be read afterwards.
+// end stops the watcher. The caller may read the watcher's findings afterwards.
 func (w *watcher) end() {
 	close(w.stop)
 	<-w.done
@@ -64,7 +64,7 @@ func (w *watcher) look() {
 		w.Error(err)
 		return
 	}
-	// The page only helps to explain the oracle's findings: it may be too busy to be read.
+	// The page only helps to explain the oracle's findings, and may be too busy to be read.
 	usage, err := limits.ReadUsage(filepath.Join(w.groupDir(), limits.UsageFile))
 	if err != nil && !errors.Is(err, limits.ErrBusy) {
 		w.Error(err)
@@ -90,8 +90,8 @@ func (w *watcher) look() {
 	}
 }
 
-// story returns the last observations of a GPU: by process, the memory that it physically held and
-// the content of its usage page.
+// story returns the last observations of a GPU: the memory that each process physically held, and
+// the content of the usage page.
 func (w *watcher) story(gpu int) string {
 	var lines strings.Builder
 	for _, l := range w.last {

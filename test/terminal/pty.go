@@ -116,8 +116,8 @@ func (p *pty) Resize(columns, rows int) {
 
 func (p *pty) Kind() string { return "a terminal of the kernel's" }
 
-// screen is the state of a terminal that knows the sequences of our programs: lines, cursor home,
-// clearing, and the alternate screen.
+// screen is the state of a terminal that interprets the sequences of our programs: lines, cursor
+// home, clearing, and the alternate screen.
 type screen struct {
 	columns, rows int
 	lines         [][]rune

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package terminal runs programs in a terminal, types, and reads the screen. Package terminal uses
-// tmux if the machine has it (apt-get install tmux). Otherwise it uses a pseudo-terminal of the
-// kernel, and interprets the few sequences that our programs write.
+// tmux if the machine has tmux (apt-get install tmux). Without tmux, package terminal uses a
+// pseudo-terminal of the kernel, and interprets the few sequences that our programs write.
 package terminal
 
 import (
@@ -38,7 +38,7 @@ func Start(t *testing.T, columns, rows int, env []string, command string) Sessio
 	return startPty(t, columns, rows, env, command)
 }
 
-// Await waits until the screen is as wanted, and returns it.
+// Await waits until wanted accepts the screen, and returns the screen.
 func Await(t *testing.T, s Session, patience time.Duration, what string, wanted func(screen string) bool) string {
 	t.Helper()
 	screen := ""
@@ -93,7 +93,7 @@ func (s *tmux) run(args ...string) string {
 func (s *tmux) Screen() string { s.Helper(); return s.run("capture-pane", "-p") }
 func (s *tmux) Type(keys string) {
 	s.Helper()
-	// Keys are sent as bytes, so that tmux interprets none as the name of a key.
+	// Type sends keys as bytes, so that tmux interprets no text as the name of a key.
 	args := []string{"send-keys", "-H"}
 	for _, b := range []byte(keys) {
 		args = append(args, fmt.Sprintf("%x", b))

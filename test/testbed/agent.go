@@ -27,7 +27,7 @@ const (
 // agentPods selects the agents' pods.
 var agentPods = metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + agent}
 
-// RestartAgent replaces the agent's pod, and waits until the new one is ready.
+// RestartAgent replaces the agent's pod, and waits until the new pod is ready.
 func (b *Bed) RestartAgent(ctx context.Context, timeout time.Duration) error {
 	now := map[string]any{"kubectl.kubernetes.io/restartedAt": time.Now().Format(time.RFC3339Nano)}
 	if err := b.patchAgent(ctx, map[string]any{"metadata": map[string]any{"annotations": now}}); err != nil {
@@ -36,8 +36,8 @@ func (b *Bed) RestartAgent(ctx context.Context, timeout time.Duration) error {
 	return b.waitAgent(ctx, timeout)
 }
 
-// waitAgent waits until each node's new agent reports that it is ready. Kubelet probes only every
-// five seconds.
+// waitAgent waits until each node's new agent reports itself ready. Kubelet probes only every five
+// seconds.
 func (b *Bed) waitAgent(ctx context.Context, timeout time.Duration) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
@@ -67,7 +67,7 @@ func (b *Bed) agentReady(ctx context.Context) error {
 		if pods.Items[i].DeletionTimestamp != nil || pods.Items[i].Status.Phase != corev1.PodRunning {
 			return fmt.Errorf("pod %s is %s", pods.Items[i].Name, Describe(&pods.Items[i]))
 		}
-		// The API server reaches all nodes.
+		// The request goes through the API server, which reaches all nodes.
 		if _, err := b.Client.CoreV1().Pods(b.home).ProxyGet("http", pods.Items[i].Name, agentPort, "/readyz", nil).DoRaw(ctx); err != nil {
 			return fmt.Errorf("ask pod %s: %w", pods.Items[i].Name, err)
 		}
@@ -100,7 +100,7 @@ func (b *Bed) SetConfig(ctx context.Context, content string, timeout time.Durati
 	return before, b.RestartAgent(ctx, timeout)
 }
 
-// StopAgent removes the agent from the node, and waits until it is gone.
+// StopAgent removes the agent from the node, and waits until the agent has ended.
 func (b *Bed) StopAgent(ctx context.Context, timeout time.Duration) error {
 	if err := b.patchAgent(ctx, onNodes("true")); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (b *Bed) StopAgent(ctx context.Context, timeout time.Duration) error {
 	return nil
 }
 
-// StartAgent restores the agent after StopAgent, and waits until it is ready.
+// StartAgent restores the agent after StopAgent, and waits until the agent is ready.
 func (b *Bed) StartAgent(ctx context.Context, timeout time.Duration) error {
 	if err := b.patchAgent(ctx, onNodes(nil)); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (b *Bed) StartAgent(ctx context.Context, timeout time.Duration) error {
 	return b.waitAgent(ctx, timeout)
 }
 
-// onNodes returns a template whose pods run on the nodes with this label; nil means all nodes.
+// onNodes returns a template whose pods run on the nodes with this label. nil means all nodes.
 func onNodes(nowhere any) map[string]any {
 	return map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{"nri-vgpu.io/nowhere": nowhere}}}
 }

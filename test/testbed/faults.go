@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Inject makes simulated GPUs fail, or ends the failure; see "gpusim inject".
+// Inject makes simulated GPUs fail, or ends the failure, with the arguments of "gpusim inject".
 func (b *Bed) Inject(args ...string) error {
 	if !b.options.Simulated() {
 		return errors.New("a real GPU cannot be told to fail")

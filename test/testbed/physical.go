@@ -19,7 +19,7 @@ type holding struct {
 	pid   int // on this machine
 	uuid  string
 	bytes uint64
-	// busy is the GPU time of the process; real GPUs do not report it.
+	// busy is the GPU time of the process, which real GPUs do not report.
 	busy time.Duration
 }
 
@@ -48,8 +48,8 @@ func (b *Bed) GPUTime(pod *corev1.Pod) (had, at time.Duration, err error) {
 	return had, time.Duration(simulated.Clock()), nil
 }
 
-// NVMLCalls returns how often each living process of the pod that uses a GPU has called NVML
-// itself, by the process's pid on this machine.
+// NVMLCalls returns the number of NVML calls of each living process of the pod that uses a GPU, by
+// the process's pid on this machine.
 func (b *Bed) NVMLCalls(pod *corev1.Pod) (map[int]uint64, error) {
 	simulated, ok := b.physical.(simulator)
 	if !ok {
@@ -72,8 +72,8 @@ func (b *Bed) NVMLCalls(pod *corev1.Pod) (map[int]uint64, error) {
 	return calls, nil
 }
 
-// physical reports, from outside, the memory that processes really hold: by the simulator for
-// simulated GPUs, by NVML for real GPUs.
+// physical reports, from outside, the memory that processes really hold. The source is the
+// simulator for simulated GPUs, and NVML for real GPUs.
 type physical interface {
 	UUIDs() ([]string, error)
 	Holdings() ([]holding, error)

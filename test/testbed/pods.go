@@ -8,8 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// These are the images of the workloads. The first two contain the same programs, but the second
-// sets NVIDIA_VISIBLE_DEVICES=all, as CUDA base images do. The third is empty.
+// These are the images of the workloads. The first and the second image contain the same programs,
+// but the second image sets NVIDIA_VISIBLE_DEVICES=all, as CUDA base images do. The third image is
+// empty.
 const (
 	Image      = "localhost/nri-vgpu/workload:test"
 	CUDAImage  = "localhost/nri-vgpu/workload:cuda"
@@ -39,7 +40,7 @@ func Container(name string, limits Limits, command ...string) corev1.Container {
 }
 
 // Pod returns a pod of these containers that never restarts and has a grace period of one second.
-// Without this second the API server would delete the pod while it still runs.
+// Without this second the API server would delete the pod while the pod still runs.
 func Pod(name string, containers ...corev1.Container) *corev1.Pod {
 	second := int64(1)
 	return &corev1.Pod{

@@ -41,8 +41,8 @@ func (b *Bed) WaitResult(ctx context.Context, pod, container string, timeout tim
 	return nil
 }
 
-// Held returns the bytes that a pod's processes physically hold by the oracle, by GPU UUID. Held
-// omits GPUs on which they hold no memory.
+// Held returns the bytes that a pod's processes physically hold, according to the oracle, by GPU
+// UUID. Held omits GPUs on which the processes hold no memory.
 func (b *Bed) Held(pod *corev1.Pod) (map[string]uint64, error) {
 	holdings, err := b.holdings(pod)
 	if err != nil {
@@ -63,7 +63,7 @@ type Spender struct {
 	UUID string
 }
 
-// Busy returns the GPU time that the pod's processes have had by the oracle.
+// Busy returns the GPU time that the pod's processes have had, according to the oracle.
 func (b *Bed) Busy(pod *corev1.Pod) (map[Spender]time.Duration, error) {
 	holdings, err := b.holdings(pod)
 	if err != nil {

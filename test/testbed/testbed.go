@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package testbed makes a local cluster with nri-vgpu installed from the released manifest, for the
-// demo and the end-to-end tests. The package also has their operations on the cluster: pods, their
-// results, and the oracle's report on each.
+// demo and the end-to-end tests. The package also has operations on the cluster: pods, the pods'
+// results, and the oracle's reports.
 package testbed
 
 import (
@@ -27,7 +27,7 @@ import (
 // Namespace is the namespace of nri-vgpu's manifest.
 const Namespace = "nri-vgpu-system"
 
-// Resource names of our own dialect.
+// These are the resource names of our own dialect.
 const (
 	Number = "nri-vgpu.io/vgpu-number"
 	Memory = "nri-vgpu.io/vgpu-memory"
@@ -36,14 +36,15 @@ const (
 
 // Options describe a bed.
 type Options struct {
-	// Name is the cluster's name; several clusters may run side by side.
+	// Name is the cluster's name. Several clusters may run side by side.
 	Name string
 	// Source is the repository's root.
 	Source string
 	// GPUs and GPUMemory (bytes) describe the simulated cards.
 	GPUs      int
 	GPUMemory uint64
-	// Containerd and Kubelet are appended to their configurations.
+	// Containerd and Kubelet are texts that Up appends to the configurations of containerd and
+	// kubelet.
 	Containerd, Kubelet string
 	// ContainerdLine and KubeletLine choose other versions than the newest, such as "1.7" and
 	// "1.34".
@@ -66,7 +67,7 @@ const usualEnd = 3 * time.Second
 type Bed struct {
 	Cluster *cluster.Cluster
 	Client  kubernetes.Interface
-	// UUIDs are those of the GPUs, by index.
+	// UUIDs are the UUIDs of the GPUs, by index.
 	UUIDs []string
 
 	namespace string
@@ -75,14 +76,14 @@ type Bed struct {
 	physical  physical
 }
 
-// In returns the same bed, which looks for pods in another namespace than default.
+// In returns a copy of the bed for pods in a namespace other than default.
 func (b *Bed) In(namespace string) *Bed {
 	other := *b
 	other.namespace = namespace
 	return &other
 }
 
-// At returns the same bed with nri-vgpu in another namespace than Namespace.
+// At returns a copy of the bed with nri-vgpu in a namespace other than Namespace.
 func (b *Bed) At(namespace string) *Bed {
 	other := *b
 	other.home = namespace
@@ -155,7 +156,7 @@ func (b *Bed) WaitRunning(ctx context.Context, name string, timeout time.Duratio
 }
 
 // WaitStarted waits until all containers of a pod have started after kubelet failed to start them.
-// WaitStarted nudges kubelet, which would otherwise retry only after ten to fifteen seconds.
+// WaitStarted nudges kubelet, because kubelet alone would retry only after ten to fifteen seconds.
 func (b *Bed) WaitStarted(ctx context.Context, name string, timeout time.Duration) (*corev1.Pod, error) {
 	nudge := b.Nudger(name)
 	return b.WaitPod(ctx, name, "started", timeout, func(pod *corev1.Pod) bool {
@@ -179,7 +180,7 @@ func (b *Bed) Nudger(name string) func(context.Context) {
 		}
 		last = time.Now()
 		patch := fmt.Sprintf(`{"metadata":{"annotations":{"testbed/nudged":"%d"}}}`, last.UnixNano())
-		// The pod may have gone meanwhile; the caller that waits for it notices.
+		// The pod may have gone meanwhile. The caller, which waits for the pod, detects this error.
 		_, _ = b.Client.CoreV1().Pods(b.namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	}
 }
@@ -191,7 +192,7 @@ func (b *Bed) WaitSucceeded(ctx context.Context, name string, timeout time.Durat
 	})
 }
 
-// Delete removes a pod and waits until kubelet has ended it.
+// Delete removes a pod and waits until kubelet has ended the pod.
 func (b *Bed) Delete(ctx context.Context, name string) error {
 	pods := b.Client.CoreV1().Pods(b.namespace)
 	err := pods.Delete(ctx, name, metav1.DeleteOptions{})

@@ -32,9 +32,9 @@ const installPatience = 2 * time.Minute
 // workloadPrograms are this machine's programs in the workload images, besides the workloads.
 var workloadPrograms = []string{"sh", "cat", "env", "ls", "sleep", "grep", "mv", "rm", "dd", "fallocate"}
 
-// Up makes a cluster, which replaces a cluster of the same name, and installs nri-vgpu on it as a
-// user would: the image, then the manifest. The programs of the repository and the image must have
-// been built.
+// Up makes a cluster, which replaces a cluster of the same name. Up installs nri-vgpu on the
+// cluster as a user would: first the image, then the manifest. The caller must have built the
+// programs of the repository and the image.
 func Up(ctx context.Context, options Options) (*Bed, error) {
 	gpu, err := options.gpu()
 	if err != nil {
@@ -85,7 +85,7 @@ func Join(ctx context.Context, control *Bed, options Options) (*Bed, error) {
 }
 
 // UpNodes makes a cluster of two nodes with these options. The first node has the control plane. If
-// UpNodes fails, it returns the beds of the nodes that must be taken down.
+// UpNodes fails, UpNodes returns the beds of the nodes that the caller must take down.
 func UpNodes(ctx context.Context, options Options) ([]*Bed, error) {
 	var beds []*Bed
 	first, err := Up(ctx, options)
@@ -103,7 +103,7 @@ func UpNodes(ctx context.Context, options Options) ([]*Bed, error) {
 	return beds, err
 }
 
-// DownNodes takes down a cluster, the node with the control plane last; see Bed.Down.
+// DownNodes takes down a cluster with Bed.Down, the node with the control plane last.
 func DownNodes(beds []*Bed, keepLogs bool) error {
 	var errs []error
 	for _, bed := range slices.Backward(beds) {
@@ -112,12 +112,13 @@ func DownNodes(beds []*Bed, keepLogs bool) error {
 	return errors.Join(errs...)
 }
 
-// Remove takes down the cluster of these options, if it exists, and removes every trace of it.
+// Remove takes down the cluster of these options, if the cluster exists, and removes every trace of
+// the cluster.
 func Remove(options Options) error {
 	return cluster.Down(options.cluster())
 }
 
-// Down takes the cluster down; with keepLogs its logs stay in its state directory.
+// Down takes the cluster down. With keepLogs, the logs stay in the cluster's state directory.
 func (b *Bed) Down(keepLogs bool) error {
 	if b.physical != nil {
 		b.physical.Close()
@@ -259,7 +260,7 @@ func (b *Bed) Plugins() []string {
 	return append(os.Environ(), "PATH="+path, "KUBECONFIG="+b.Cluster.Kubeconfig())
 }
 
-// KubectlVgpu runs kubectl vgpu; the error contains its standard error.
+// KubectlVgpu runs kubectl vgpu. The error contains the command's standard error.
 func (b *Bed) KubectlVgpu(ctx context.Context, args ...string) (string, error) {
 	return b.kubectlPlugin(ctx, append([]string{"vgpu"}, args...)...)
 }
@@ -347,7 +348,7 @@ func (b *Bed) WaitNodeReady(ctx context.Context, timeout time.Duration) error {
 	})
 }
 
-// EnsureNamespace makes a namespace if it does not exist.
+// EnsureNamespace makes a namespace if the namespace does not exist.
 func (b *Bed) EnsureNamespace(ctx context.Context, name string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err := b.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})

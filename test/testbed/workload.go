@@ -17,7 +17,8 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// WaitHeld waits until the pod physically holds memory on this number of GPUs and takes no more.
+// WaitHeld waits until the pod physically holds memory on this number of GPUs, and the memory no
+// longer grows.
 func (b *Bed) WaitHeld(ctx context.Context, pod *corev1.Pod, gpus int, timeout time.Duration) error {
 	var last map[string]uint64
 	steady := 0
@@ -62,7 +63,8 @@ func (b *Bed) KillContainer(pod *corev1.Pod) error {
 		return fmt.Errorf("pod %s has no process on a GPU to kill", pod.Name)
 	}
 	for _, h := range holdings {
-		// A process on two GPUs is listed twice, and may be dead the second time.
+		// The list contains a process on two GPUs twice, and the process may be dead the second
+		// time.
 		if err := syscall.Kill(h.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("kill process %d of pod %s: %w", h.pid, pod.Name, err)
 		}
@@ -83,8 +85,8 @@ func (b *Bed) Exec(ctx context.Context, pod string, result any, command ...strin
 	return nil
 }
 
-// ExecOutput runs a command in the pod's only container and returns its output. A command that
-// fails is an error.
+// ExecOutput runs a command in the pod's only container and returns the command's output.
+// ExecOutput returns an error if the command fails.
 func (b *Bed) ExecOutput(ctx context.Context, pod string, command ...string) (stdout, stderr string, err error) {
 	return b.ExecIn(ctx, pod, "", command...)
 }
@@ -103,7 +105,7 @@ func (b *Bed) ExecIn(ctx context.Context, pod, container string, command ...stri
 	return out.String(), errs.String(), err
 }
 
-// Fill is the output of the workload fill; sizes in bytes.
+// Fill is the output of the workload fill, with sizes in bytes.
 type Fill struct {
 	UUID           string `json:"uuid"`
 	TotalBytes     uint64 `json:"total_mem_seen"`

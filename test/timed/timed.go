@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package timed runs tests that judge durations, or shares of time, on machines whose processors
-// run other programs as well.
+// also run other programs.
 package timed
 
 import (
@@ -23,18 +23,18 @@ var pauses = []time.Duration{0, time.Second, 5 * time.Second, 15 * time.Second}
 // themselves.
 const beside = 2
 
-// most is the number of attempts that may run at a time; an attempt alone takes all places.
+// most is the number of attempts that may run at a time. An attempt alone takes all places.
 const most = 1000
 
 var places = semaphore.NewWeighted(most)
 
 // Run runs a test until it passes, at most four times. If the machine pauses for a second, any
-// check of time may fail once; a defect of the code under test fails each attempt. The last two
+// check of time may fail once. A defect of the code under test fails each attempt. The last two
 // attempts have the process to themselves. Run logs the errors of failed attempts, and reports the
-// errors of the last attempt as the test's.
+// errors of the last attempt as the errors of the test.
 //
-// The test gets a separate testing.TB for each attempt, and must not use another: functions
-// registered with Cleanup run when the attempt ends. The test cannot be skipped.
+// The test gets a separate testing.TB for each attempt, and must use only this testing.TB.
+// Functions registered with Cleanup run when the attempt ends. The test cannot be skipped.
 func Run(t testing.TB, test func(testing.TB)) {
 	t.Helper()
 	var last []string
@@ -48,7 +48,7 @@ func Run(t testing.TB, test func(testing.TB)) {
 	t.Errorf("failed %d times, at last by:\n%s", len(pauses), strings.Join(last, "\n"))
 }
 
-// turn makes an attempt, beside others or alone.
+// turn makes an attempt, beside other attempts or alone.
 func turn(number int, attempt func() []string) []string {
 	weight := int64(1)
 	if number >= beside {
@@ -59,8 +59,8 @@ func turn(number int, attempt func() []string) []string {
 	return attempt()
 }
 
-// Test returns a part of a test that Run runs beside other parts: timed tests mostly wait for a
-// (simulated) GPU, not for processors.
+// Test returns a part of a test that Run runs beside other parts, because timed tests mostly wait
+// for a (simulated) GPU, not for processors.
 func Test(test func(testing.TB)) func(*testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
@@ -131,7 +131,7 @@ func (a *attempt) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Skip fails the attempt: the real Skip would end the wrong goroutine.
+// Skip fails the attempt, because the real Skip would end the wrong goroutine.
 func (a *attempt) Skip(args ...any) { a.Fatal(append([]any{"skipped:"}, args...)...) }
 
 // Skipf fails the attempt like Skip.
@@ -140,7 +140,7 @@ func (a *attempt) Skipf(format string, args ...any) { a.Fatalf("skipped: "+forma
 // SkipNow fails the attempt like Skip.
 func (a *attempt) SkipNow() { a.Fatal("skipped") }
 
-// Cleanup registers f to be called when the attempt ends, the last first.
+// Cleanup registers f, which runs when the attempt ends. The last registered function runs first.
 func (a *attempt) Cleanup(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// recorder is a test that records its messages.
+// recorder is a testing.TB that records a test's messages.
 type recorder struct {
 	testing.TB
 	said []string
@@ -75,8 +75,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestCleanup checks that an attempt's cleanups run before the next attempt begins, the last first,
-// also if the attempt ends early.
+// TestCleanup checks that an attempt's cleanups run before the next attempt begins, the last
+// cleanup first, also if the attempt ends early.
 func TestCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []int
@@ -96,8 +96,8 @@ func TestCleanup(t *testing.T) {
 	})
 }
 
-// TestAloneInTheEnd checks that after two failed attempts, a third is not disturbed by the attempts
-// of other parts.
+// TestAloneInTheEnd checks that after two failed attempts, attempts of other parts do not disturb a
+// third attempt.
 func TestAloneInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running atomic.Int32

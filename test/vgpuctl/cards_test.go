@@ -25,7 +25,7 @@ func newMachineOf(t testing.TB, profiles ...string) *machine {
 	return m
 }
 
-// newMachineWith makes a machine of one of these profiles with other settings.
+// newMachineWith makes a machine of these profiles with additional settings.
 func newMachineWith(t testing.TB, settings string, profiles ...string) *machine {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "settings.conf")
@@ -65,7 +65,7 @@ var (
 	oneQueue = competition{"one queue by the environment", short.tenants, "CUDA_DEVICE_MAX_CONNECTIONS=1"}
 )
 
-// oddities lists cards that need more than TestComputeSharesOnCards does with each card.
+// oddities lists cards for which TestComputeSharesOnCards needs exceptions.
 var oddities = map[string]struct {
 	driver string        // profile of a driver
 	more   []competition // additional competitions
@@ -104,7 +104,8 @@ func TestComputeSharesOnCards(t *testing.T) {
 	}
 }
 
-// wantNoMore checks that tenants had no more than their limits, and at least a third of them.
+// wantNoMore checks that tenants had no more than their limits, and at least a third of their
+// limits.
 func wantNoMore(t testing.TB, tenants []tenant, shares []float64) {
 	t.Helper()
 	for i, share := range shares {

@@ -28,13 +28,13 @@ func (m *machine) change(bytes uint64) {
 	}
 }
 
-// TestLimitChangesUnderARunningProcess checks that a process that fills its memory, frees it and
-// fills it again follows changes of its limit in both directions while it runs.
+// TestLimitChangesUnderARunningProcess checks a process that repeatedly fills and frees its memory.
+// The process follows changes of its limit in both directions while it runs.
 func TestLimitChangesUnderARunningProcess(t *testing.T) {
 	m := newMachine(t)
 	o := m.oracle()
-	// If the limit rises while fill asks for its smallest piece, it fills the difference with such
-	// pieces: single bytes would take minutes.
+	// If the limit rises while fill requests its smallest piece, fill fills the difference with
+	// pieces of this size. Single bytes would take minutes.
 	m.start(m.command("run", "--group", "g", "--memory", "4Gi", "--", m.workload("fill"), "--rounds", "100000", "--chunk", "32MiB", "--granularity", "1MiB"))
 	const look = 50 * time.Millisecond
 	most := func(during time.Duration) uint64 {
@@ -49,7 +49,7 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 	for _, next := range []struct{ limit, more uint64 }{{1 << 30, 1 << 29}, {3 << 30, 1 << 30}, {2 << 30, 1 << 30}, {6 << 30, 3 << 30}} {
 		limit := next.limit
 		m.change(limit)
-		// The process may keep its memory until it frees it.
+		// The process may keep its memory until its next release.
 		eventually.Holds(m, patience, "it holds no more than its limit", func() bool { bytes, _ := m.held(o); return bytes <= limit })
 		if seen := most(500 * time.Millisecond); seen > limit {
 			t.Errorf("after its limit became %d bytes it took %d", limit, seen)
@@ -58,8 +58,8 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 	}
 }
 
-// TestLimitBelowUse checks that a limit below the use takes no memory away. The limit refuses
-// further memory until the use is below it.
+// TestLimitBelowUse checks that a limit below the use takes no memory away. The interposer refuses
+// further memory until the use is below the limit.
 func TestLimitBelowUse(t *testing.T) {
 	m := newMachine(t)
 	o := m.oracle()

@@ -21,8 +21,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// Bounds on a share, in points. A busy machine can keep a program from using its share, but never
-// increases the share.
+// These constants bound the deviation of a share, in points. A busy machine can keep a program from
+// using its share, but never increases the share.
 const (
 	over  = 4
 	under = 12
@@ -51,7 +51,7 @@ func (m *machine) gpuTime(o *oracle.Oracle) map[int]uint64 {
 	return times
 }
 
-// shares runs tenants beside each other, by a policy, and returns their shares of two seconds, in
+// shares runs tenants beside each other, with a policy, and returns their shares of two seconds, in
 // percent.
 func (m *machine) shares(policy string, tenants []tenant, arguments ...string) []float64 {
 	m.Helper()
@@ -120,8 +120,8 @@ func wantLimits(t testing.TB, tenants []tenant, shares []float64) {
 	}
 }
 
-// TestComputeShares checks that a container gets its part of the GPU's time, whatever its kernels
-// and their launches, alone and beside others.
+// TestComputeShares checks that a container gets its part of the GPU's time, with any kernels and
+// launches, alone and beside other containers.
 func TestComputeShares(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -148,8 +148,8 @@ func TestComputeShares(t *testing.T) {
 	}
 }
 
-// TestWorkThatIsNewEachTime checks that work without any estimate, because each kernel has another
-// shape, is held to the limit, too.
+// TestWorkThatIsNewEachTime checks that the limit also holds for work without any estimate. The
+// work has no estimate because each kernel has another shape.
 func TestWorkThatIsNewEachTime(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -166,8 +166,8 @@ func TestWorkThatIsNewEachTime(t *testing.T) {
 	}
 }
 
-// TestStreamsRunSideBySide checks that kernels of several streams that can run at the same time
-// also do so under a limit, and use the GPU's time once.
+// TestStreamsRunSideBySide checks that kernels of several streams also run at the same time under a
+// limit. The interposer charges the shared GPU time once.
 func TestStreamsRunSideBySide(t *testing.T) { timed.Run(t, testStreamsRunSideBySide) }
 
 func testStreamsRunSideBySide(t testing.TB) {
@@ -202,7 +202,7 @@ func testStreamsRunSideBySide(t testing.TB) {
 // mostWrong bounds the difference between the charge for work and its time, in percent.
 const mostWrong = 3
 
-// chargedEach returns the GPU time that each process of a group was charged.
+// chargedEach returns the GPU time charged to each process of a group.
 func (m *machine) chargedEach(group string) (each []time.Duration) {
 	m.Helper()
 	usage, err := limits.ReadUsage(filepath.Join(m.runs, "nri-vgpu", group, "usage"))
@@ -215,7 +215,7 @@ func (m *machine) chargedEach(group string) (each []time.Duration) {
 	return each
 }
 
-// charged returns the GPU time that a group was charged.
+// charged returns the GPU time charged to a group.
 func (m *machine) charged(group string) (sum time.Duration) {
 	m.Helper()
 	usage, err := limits.ReadUsage(filepath.Join(m.runs, "nri-vgpu", group, "usage"))
@@ -228,11 +228,10 @@ func (m *machine) charged(group string) (sum time.Duration) {
 	return sum
 }
 
-// TestComputeCharges checks that the charge for work equals its time, even on a busy machine.
-// The equality also holds for programs that wait for each launch, and for kernels of several
-// streams, whether they run side by side or one after another. The equality holds for kernels that
-// are never launched twice, which have no estimate, and for kernels of varying length, whose
-// estimate is wrong.
+// TestComputeCharges checks that the charge for work equals its time, even on a busy machine. The
+// equality also holds for programs that wait for each launch, and for kernels of several streams,
+// side by side or one after another. The equality holds for kernels without an estimate, which are
+// never launched twice, and for kernels of varying length, whose estimate is wrong.
 func TestComputeCharges(t *testing.T) {
 	const few, filling = "1", "4224" // blocks; a GPU has room for 4224
 	alike, unlike := []string{}, []string{"--shapes", "1000000"}
@@ -269,8 +268,9 @@ func TestComputeCharges(t *testing.T) {
 	}
 }
 
-// TestLaunchesAreNotCharged checks that the time of launches, which is that of an H200, is not
-// charged as GPU time. A launch that waits for the kernel does not count as a launch.
+// TestLaunchesAreNotCharged checks that the interposer does not charge the time of launches as GPU
+// time. Launches take as long as on an H200. A launch that waits for the kernel does not count as a
+// launch.
 func TestLaunchesAreNotCharged(t *testing.T) {
 	for _, c := range []struct {
 		kernel, env string
@@ -290,8 +290,9 @@ func TestLaunchesAreNotCharged(t *testing.T) {
 	}
 }
 
-// overcharge runs a program under a limit, and returns by how many percent its charge exceeds its
-// time in one second of the GPU's time, after it has used `known`.
+// overcharge runs a program under a limit, and returns the percentage by which the charge exceeds
+// the program's GPU time. The measurement covers one second of GPU time after the program has used
+// `known`.
 func (m *machine) overcharge(known time.Duration, spin ...string) float64 {
 	m.Helper()
 	run := []string{"run", "--group", "charged", "--cores", "50", "--", m.workload("spin"), "--duration", "60"}
@@ -307,7 +308,7 @@ func (m *machine) overcharge(known time.Duration, spin ...string) float64 {
 }
 
 // TestFirstKernelsAreChargedForThemselves runs two processes of a container that share the GPU with
-// kernels without an estimate. One of them has no processor for some time, so its probes do not
+// kernels without an estimate. One process has no processor for some time, so its probes do not
 // always show which process had the GPU.
 func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
 	for _, c := range []struct {
@@ -315,10 +316,11 @@ func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
 		pattern               string
 		kernel, stopped, most time.Duration // charged also for each other's: four kernels
 	}{
-		// Together they take less than the 100 ms for which a second kernel waits for the first
-		// measurement.
+		// Together both kernels take less than the 100 ms for which a second kernel waits for the
+		// first measurement.
 		{"short", "async", 40 * time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond},
-		// A program that waits for its kernel has no second kernel, however long the first is.
+		// A program that waits for its kernel has no second kernel, for any length of the first
+		// kernel.
 		{"long", "sync", 200 * time.Millisecond, 30 * time.Millisecond, 450 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -329,8 +331,8 @@ func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
 	}
 }
 
-// ready starts a program with --wait-line, and waits until it is ready. ready returns the process
-// and a function that lets it continue.
+// ready starts a program with --wait-line, and waits until the program is ready. ready returns the
+// process and a function that lets the program continue.
 func (m *machine) ready(cmd *exec.Cmd) (pid int, begin func()) {
 	m.Helper()
 	in, err := cmd.StdinPipe()
@@ -379,7 +381,7 @@ func testFirstKernelsAreChargedForThemselves(t testing.TB, pattern string, kerne
 	}
 	var charged []time.Duration
 	defer func() { t.Logf("charged %s for %s each", charged, kernel) }()
-	// The other process's time is deducted once that process is charged.
+	// The interposer deducts the other process's time once the other process is charged.
 	eventually.Holds(m, patience, "each is charged for its kernel, and not for the other's", func() bool {
 		charged = m.chargedEach("first")
 		return len(charged) == 2 && min(charged[0], charged[1]) > kernel-kernel/10 && charged[0]+charged[1] <= most

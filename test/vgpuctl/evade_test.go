@@ -13,11 +13,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// mostOver is the number of points by which a container may exceed its limit, whatever it tries.
+// mostOver is the number of points by which a container may exceed its limit with any evasion.
 const mostOver = 2
 
 // TestEvade checks that a container cannot exceed its limit by variables of the environment, or by
-// any number of streams, contexts, threads or processes, alone or beside another.
+// any number of streams, contexts, threads or processes, alone or beside another container.
 func TestEvade(t *testing.T) {
 	environments := map[string][]string{
 		"":         {"CUDA_DEVICE_MAX_CONNECTIONS=8"}, // CUDA's default
@@ -35,9 +35,9 @@ func TestEvade(t *testing.T) {
 	}
 }
 
-// evade runs the workload of that name in one of its ways, limited to 30 %. evade checks that the
-// workload has at most this share, and at least a fifth of it, because the times of several
-// contexts are not united.
+// evade runs the workload evade in one of its ways, limited to 30 %. evade checks that the workload
+// has at most this share, and at least a fifth of the share, because the times of several contexts
+// are not united.
 func evade(t testing.TB, way string, variables []string, company bool) {
 	const limit = 30
 	m := newMachineOf(t, filepath.Join(profileDir, "r580-h200.conf"), cards(t)["h200"])
@@ -61,7 +61,8 @@ func evade(t testing.TB, way string, variables []string, company bool) {
 	}
 }
 
-// busyBut returns how long, in ns, all processes but one, including ended processes, held the GPUs.
+// busyBut returns the time in ns for which all processes except one, including ended processes,
+// held the GPUs.
 func (m *machine) busyBut(o *oracle.Oracle, pid int) uint64 {
 	m.Helper()
 	gpus, err := o.GPUs()

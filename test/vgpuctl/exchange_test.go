@@ -13,7 +13,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// A peer that waits for the machine's processors makes the other GPU spin.
+// spinning is the tolerance in points, because a peer that waits for the machine's processors makes
+// the other GPU spin.
 const spinning = 15
 
 // TestExchangeGoesOnAtItsShare checks that kernels on two GPUs that spin for each other proceed at

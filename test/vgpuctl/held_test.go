@@ -22,7 +22,8 @@ const (
 	smallContexts = "context = 107MiB\n" // a setting of the profile
 )
 
-// asker builds the program that queries its own memory, below the interposer, and returns its path.
+// asker builds the program that queries its own memory, below the interposer, and returns the
+// program's path.
 func (m *machine) asker() string {
 	m.Helper()
 	program := filepath.Join(m.TempDir(), "asker")
@@ -38,7 +39,7 @@ type talk struct {
 	ask func() string
 }
 
-// startAsker runs an asker by a command, which may contain it.
+// startAsker starts a command that is an asker, or that runs an asker.
 func (m *machine) startAsker(command *exec.Cmd) talk {
 	m.Helper()
 	in, err := command.StdinPipe()
@@ -73,7 +74,7 @@ const askerBytes = 30 << 20
 // asking returns the command line of an asker under limits, in the group "g".
 func (m *machine) asking(limits ...string) []string {
 	line := append([]string{filepath.Join(m.build, "bin/vgpuctl"), "run", "--group", "g"}, limits...)
-	// The asker represents any program below the interposer: the test is about the server.
+	// The asker represents any program below the interposer, because the test is about the server.
 	return append(line, "--", "env", "-u", "LD_PRELOAD", m.asker(), filepath.Join(m.build, "gpusim/libcuda.so.1"), "", strconv.Itoa(askerBytes))
 }
 
@@ -93,7 +94,7 @@ func (m *machine) page(group string) []limits.Device {
 }
 
 // TestARunIsToldWhatItHolds checks that without an agent the run's watcher measures the context,
-// and reports the memory that the program holds if NVML lists it.
+// and reports the program's memory if NVML lists the memory.
 func TestARunIsToldWhatItHolds(t *testing.T) {
 	contain := []string{"unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; exit $?`, "sh"}
 	for _, tt := range []struct {
@@ -130,8 +131,9 @@ func TestARunIsToldWhatItHolds(t *testing.T) {
 	}
 }
 
-// TestLimitsAreExactInEveryRegime checks that whatever NVML reports, a program under a limit gets
-// all of it except its context, holds no more by the oracle, and calls no NVML.
+// TestLimitsAreExactInEveryRegime checks a program under a limit with every report of NVML. The
+// program gets all of the limit except its context, holds no more memory according to the oracle,
+// and does not call NVML.
 func TestLimitsAreExactInEveryRegime(t *testing.T) {
 	for _, regime := range []string{"true", "host-pids", "own-zero", "own-bytes", "not-available"} {
 		t.Run(regime, func(t *testing.T) {
@@ -161,7 +163,8 @@ func TestLimitsAreExactInEveryRegime(t *testing.T) {
 	}
 }
 
-// TestRunsMeasureOnce checks that one run measures, and later and concurrent runs do not.
+// TestRunsMeasureOnce checks that one run measures the context, and that later and concurrent runs
+// do not measure.
 func TestRunsMeasureOnce(t *testing.T) {
 	m := newMachineWith(t, smallContexts)
 	o := m.oracle()

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// disturbed is the number of points of its share that a container may lose or gain by another
+	// disturbed is the number of points that a container's share may lose or gain by another
 	// container's attacks.
 	disturbed = 2.0
 	// agentMemory bounds the agent's resident memory during the attacks, in bytes.
@@ -61,7 +61,7 @@ clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], contexts: [{name
 	return cmd, runDir
 }
 
-// resident returns the most memory that a process had so far, in bytes.
+// resident returns a process's peak resident memory, in bytes.
 func (m *machine) resident(pid int) int64 {
 	m.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -76,9 +76,9 @@ func (m *machine) resident(pid int) int64 {
 	return kib << 10
 }
 
-// TestHostileClients checks that hostile clients change neither others' shares nor the agent's
-// memory. Some clients send garbage to the agent's socket, hold thousands of connections open,
-// flood it from short-lived processes, or forge their own usage page.
+// TestHostileClients checks that hostile clients change neither the shares of other clients nor the
+// agent's memory. Some clients send garbage to the agent's socket, hold thousands of connections
+// open, or flood the socket from short-lived processes. Other clients forge their own usage page.
 func TestHostileClients(t *testing.T) { timed.Run(t, testHostileClients) }
 
 func testHostileClients(t testing.TB) {

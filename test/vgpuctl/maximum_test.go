@@ -26,8 +26,8 @@ func wantShares(t testing.TB, what string, shares []float64, want ...float64) {
 	}
 }
 
-// TestMaximum checks that a container has up to its maximum while others are idle. Beside a
-// container that wants all of the GPU, it has its guarantee, soon after that container has started.
+// TestMaximum checks that a container has up to its maximum while other containers are idle. Soon
+// after the start of a container that wants all of the GPU, the first container has its guarantee.
 func TestMaximum(t *testing.T) {
 	for _, kernel := range []string{"200", "20000"} {
 		t.Run(kernel, timed.Test(func(t testing.TB) {
@@ -57,8 +57,8 @@ func TestMaximum(t *testing.T) {
 	}
 }
 
-// TestMaximumLeavesTheRestToOthers checks that time that a container at its maximum may not have
-// goes to the others.
+// TestMaximumLeavesTheRestToOthers checks that the other containers get the time that a container
+// at its maximum may not have.
 func TestMaximumLeavesTheRestToOthers(t *testing.T) {
 	timed.Run(t, testMaximumLeavesTheRestToOthers)
 }

@@ -30,8 +30,8 @@ func (m *machine) compile(driver, source string, flags ...string) string {
 // oneGiB is a memory limit.
 var oneGiB = []string{"--memory", "1Gi"}
 
-// under runs a program with a driver's libraries, natively if there is no limit, and returns its
-// standard output and standard error.
+// under runs a program with a driver's libraries, natively if limit is empty. under returns the
+// program's standard output and standard error.
 func (m *machine) under(branch string, limit []string, program string, args ...string) (stdout, stderr string, status int) {
 	m.Helper()
 	command := append([]string{program}, args...)
@@ -75,7 +75,7 @@ static int begin(void)
 }
 `
 
-// importsLater imports a name of CUDA 13.2.
+// importsLater is a program that imports a name of CUDA 13.2.
 const importsLater = declarations + `
 int cuLaunchHostFunc_v2(void *, void (*)(void *), void *, unsigned);
 static void call(void *data) { *(int *)data = 1; }
@@ -89,7 +89,7 @@ int main(void)
 }
 `
 
-// asks prints which names exist, by dlsym and by cuGetProcAddress.
+// asks is a program that prints which names exist, by dlsym and by cuGetProcAddress.
 const asks = declarations + `
 int cuGetProcAddress_v2(const char *, void **, int, unsigned long, int *);
 int main(int count, char **names)
@@ -108,7 +108,7 @@ int main(int count, char **names)
 }
 `
 
-// callsUnknown calls unknown names: imported, and looked up.
+// callsUnknown is a program that calls unknown names, which it imports and looks up.
 const callsUnknown = declarations + `
 int cuFrobnicate(int *);
 int cuMemAllocFrob(address *, size_t);
@@ -167,8 +167,8 @@ func TestFeatureTests(t *testing.T) {
 	}
 }
 
-// copiesLater copies within the device by a function of CUDA 13.2, which it looks up as programs
-// do. copiesLater prints the duration.
+// copiesLater is a program that copies within the device by a function of CUDA 13.2, which the
+// program looks up. copiesLater prints the duration.
 const copiesLater = declarations + `
 #include <time.h>
 int cuMemAlloc_v2(address *, size_t);
@@ -221,8 +221,9 @@ func TestLaterCopiesAreLimited(t *testing.T) {
 	}
 }
 
-// TestUnknownNames checks that with an unknown driver, functions that cannot allocate pass,
-// functions that can are refused, and nothing is held beyond the limit.
+// TestUnknownNames checks a program on an unknown driver. Functions that cannot allocate memory
+// pass, the interposer refuses functions that can allocate, and the program holds no memory beyond
+// the limit.
 func TestUnknownNames(t *testing.T) {
 	m := newMachine(t)
 	program := m.compile(filepath.Join(m.build, "gpusim/drivers/unknown/libcuda.so.1"), callsUnknown)
@@ -240,8 +241,9 @@ func TestUnknownNames(t *testing.T) {
 	}
 }
 
-// TestLibrariesAsTheyAreBuilt checks that if the driver's library cannot be read, or the copy
-// cannot be written, programs get the libraries as built, which know 580's names and later names.
+// TestLibrariesAsTheyAreBuilt checks the case that vgpuctl cannot read the driver's library or
+// cannot write the copy. Programs get the libraries as built, which know the names of driver 580
+// and later names.
 func TestLibrariesAsTheyAreBuilt(t *testing.T) {
 	build, err := filepath.Abs("../../build")
 	if err != nil {
@@ -267,8 +269,8 @@ func TestLibrariesAsTheyAreBuilt(t *testing.T) {
 	}
 }
 
-// TestVariantOfOneLibrary checks that with half of a driver, one library gets its variant and the
-// other is used as built.
+// TestVariantOfOneLibrary checks that with half of a driver, one library gets its variant, and
+// programs use the other library as built.
 func TestVariantOfOneLibrary(t *testing.T) {
 	m := newMachine(t)
 	lib := filepath.Join(m.build, "lib")
@@ -311,8 +313,8 @@ func TestLoaderIsContent(t *testing.T) {
 	}
 }
 
-// asksMusl prints whether names are found, and the results of cuInit and of unknown functions
-// without a driver.
+// asksMusl is a program that prints whether names are found, and the results of cuInit and of
+// unknown functions without a driver.
 const asksMusl = `
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -328,7 +330,7 @@ int main(int count, char **names)
 `
 
 // TestMusl checks that programs of images with musl start with the interposer preloaded, and find
-// the driver's names in it.
+// the driver's names in the interposer.
 func TestMusl(t *testing.T) {
 	m := newMachine(t)
 	compiler, err := exec.LookPath("musl-gcc")

@@ -38,8 +38,8 @@ const outsideUID = "0fa3c2d1-1111-2222-3333-444455556666"
 
 var outsideID = strings.Repeat("0123abcd", 8)
 
-// outside is the agent's view of a group as a container: its socket, and the users of the GPUs.
-// Processes, pages and interposer are real. The test decides in which cgroup the processes are.
+// outside is the agent's view of a group as a container: the container's socket, and the users of
+// the GPUs. Processes, pages and interposer are real. The test chooses the cgroup of the processes.
 type outside struct {
 	*machine
 	oracle   *oracle.Oracle
@@ -85,7 +85,7 @@ func (o *outside) Holders() map[string]placement.Allocation {
 	return map[string]placement.Allocation{outsideID: held}
 }
 
-// Carried returns nothing: programs under vgpuctl run have no mounts of ours.
+// Carried returns nil, because programs under vgpuctl run have no mounts of ours.
 func (o *outside) Carried() map[string]ourfiles.Carried                    { return nil }
 func (o *outside) Synchronized() bool                                      { return true }
 func (o *outside) Unlimited(string) bool                                   { return false }
@@ -112,13 +112,13 @@ func (o *outside) wasTold(reason events.Reason) bool {
 	return slices.Contains(o.told, reason.Name)
 }
 
-// newOutside makes a group with a limit on memory, and watches it.
+// newOutside makes a group with a limit on memory, and watches the group.
 func newOutside(t testing.TB) *outside {
 	t.Helper()
 	o := &outside{machine: newMachine(t), registry: registry.New(), proc: t.TempDir()}
 	o.oracle = o.machine.oracle()
 	o.dir = filepath.Join(o.runs, "nri-vgpu/g")
-	// This process keeps the group while others start and end.
+	// This process keeps the group while other processes start and end.
 	o.start(o.command("run", "--group", "g", "--memory", "4Gi", "--", "sleep", "3600"))
 	eventually.Holds(o, patience, "the group is there", func() bool { _, err := limits.Read(filepath.Join(o.dir, limits.LimitsFile)); return err == nil })
 	log := slog.New(slog.DiscardHandler)
@@ -141,7 +141,7 @@ func newOutside(t testing.TB) *outside {
 }
 
 // contained returns a command that runs a program as a process of the container. The program begins
-// when the agent can see its container.
+// when the agent can see the program's container.
 func (o *outside) contained(program ...string) *exec.Cmd {
 	o.Helper()
 	cmd := exec.Command("sh", append([]string{"-c", `read go && exec "$@"`, "sh"}, program...)...)
@@ -177,8 +177,8 @@ func (o *outside) fill(args ...string) *exec.Cmd {
 }
 
 // TestTheAgentKnowsItsProcesses checks that a process registers at its first cuInit with its slot
-// of the usage page. The kernel identifies the process. The agent drops the process when it has
-// ended.
+// of the usage page. The kernel identifies the process. The agent drops the process when the
+// process has ended.
 func TestTheAgentKnowsItsProcesses(t *testing.T) {
 	o := newOutside(t)
 	cmd := o.fill("--max", "1GiB", "--hold", "3600")

@@ -37,15 +37,16 @@ func nextRelease(t testing.TB) string {
 }
 
 // mixed returns the command `vgpuctl args…` of one release, which makes the pages, with the
-// interposer of another.
+// interposer of another release.
 func (m *machine) mixed(pages, interposer string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(pages, "bin/vgpuctl"), args...)
 	cmd.Env = append(slices.Clone(m.env), "NRI_VGPU_LIB="+filepath.Join(interposer, "lib"))
 	return cmd
 }
 
-// TestReleasesOneApartHoldLimits checks that on the previous release's pages this interposer holds
-// a program to its limits, and that release's interposer does so on these pages.
+// TestReleasesOneApartHoldLimits checks that this interposer enforces a program's limits on the
+// previous release's pages, and that the previous interposer enforces limits on this release's
+// pages.
 func TestReleasesOneApartHoldLimits(t *testing.T) {
 	previous, this := previousRelease(t), newMachine(t).build
 	for _, c := range []struct{ name, pages, interposer string }{
@@ -84,8 +85,8 @@ func mixedShare(t testing.TB, pages, interposer string) {
 	wantLimits(t, tenants, m.sharesOf(pids, 2*time.Second))
 }
 
-// TestPagesOfAnUnknownVersionAreRefused checks that if pages and interposer cannot read each other,
-// no program gets any of a GPU.
+// TestPagesOfAnUnknownVersionAreRefused checks that no program gets a GPU if the interposer cannot
+// read the pages.
 func TestPagesOfAnUnknownVersionAreRefused(t *testing.T) {
 	next, this := nextRelease(t), newMachine(t).build
 	for _, c := range []struct{ name, pages, interposer, want string }{

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vgpuctl tests the built vgpuctl with the built interposer on simulated GPUs, as a user
-// without Kubernetes runs it: run `make build` first.
+// without Kubernetes runs vgpuctl. Run `make build` first.
 package vgpuctl
 
 import (
@@ -64,7 +64,7 @@ func (m *machine) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a program to its end, which must be a success.
+// run runs a program to its end, and fails the test if the program fails.
 func (m *machine) run(program string, args ...string) string {
 	m.Helper()
 	cmd := exec.Command(program, args...)
@@ -154,8 +154,8 @@ func (m *machine) names(program string) []string {
 	return names
 }
 
-// TestEveryWorkloadStaysWithinItsMemory runs every program of test/workload,
-// in each of its ways, under a limit, and queries the oracle for the memory that it really held.
+// TestEveryWorkloadStaysWithinItsMemory runs every program of test/workload, in each of its ways,
+// under a limit. The test queries the oracle for the memory that the program really held.
 func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 	plain := newMachine(t)
 	programs := [][]string{
@@ -181,8 +181,8 @@ func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 		t.Fatal(err)
 	} else {
 		for _, e := range entries {
-			// These programs use no GPU, or need a library or two GPUs, like the scenes: the
-			// interposer's own tests run them.
+			// These programs use no GPU, or need a library or two GPUs, like the scenes. The
+			// interposer's own tests run these programs.
 			if !e.IsDir() && !slices.Contains([]string{"attack", "linger", "pester", "scenes", "scenes_constructor.so"}, e.Name()) && !slices.ContainsFunc(programs, func(p []string) bool { return p[0] == e.Name() }) {
 				t.Errorf("workload %s is not tried", e.Name())
 			}
@@ -225,7 +225,7 @@ func TestMemoryIsThere(t *testing.T) {
 	}
 }
 
-// TestWithoutLimitThereIsMore checks that the other tests would notice if no limit held.
+// TestWithoutLimitThereIsMore checks that the other tests would detect a missing limit.
 func TestWithoutLimitThereIsMore(t *testing.T) {
 	m := newMachine(t)
 	m.run(m.workload("fill"))
@@ -235,7 +235,7 @@ func TestWithoutLimitThereIsMore(t *testing.T) {
 }
 
 // TestGroupSharesItsMemory checks that four concurrent programs of a group have one limit, which
-// status shows. When the programs are killed, none of their memory stays charged.
+// status shows. No memory of killed programs stays charged.
 func TestGroupSharesItsMemory(t *testing.T) {
 	m := newMachine(t)
 	o := m.oracle()
@@ -326,8 +326,8 @@ func TestProgramTakesOurPlace(t *testing.T) {
 	})
 }
 
-// TestProgramHasNoChildren checks that the watcher is no child of the program, which may wait for
-// all its children.
+// TestProgramHasNoChildren checks that the watcher is no child of the program, because the program
+// may wait for all its children.
 func TestProgramHasNoChildren(t *testing.T) {
 	m := newMachine(t)
 	self, err := os.Executable()
@@ -339,7 +339,8 @@ func TestProgramHasNoChildren(t *testing.T) {
 	m.finish(0, cmd)
 }
 
-// waits makes this program wait for a child and succeed if it has none.
+// waits is a variable that makes this program wait for a child, and succeed if the program has no
+// child.
 const waits = "VGPUCTL_TEST_WAITS"
 
 func TestMain(m *testing.M) {

@@ -25,7 +25,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// groups are the machine's groups t0, t1, …, in place of an agent's containers.
+// groups are the machine's groups t0, t1, …, which replace an agent's containers.
 type groups struct {
 	*machine
 	pids []int
@@ -80,8 +80,8 @@ func TestBrokenMeterIsFound(t *testing.T) {
 	brokenMeterIsFound(t, "exact", 0.05)
 }
 
-// TestBrokenMeterIsFoundBySamples does the same with a driver that names one process six times a
-// second. At 70 % of the time, the standard error of 72 samples is 5.4 points.
+// TestBrokenMeterIsFoundBySamples is TestBrokenMeterIsFound with a driver that names one process
+// six times a second. At 70 % of the time, the standard error of 72 samples is 5.4 points.
 func TestBrokenMeterIsFoundBySamples(t *testing.T) {
 	// A process that opened the driver's library keeps it for one machine.
 	const alone = "NRI_VGPU_TEST_ALONE"
@@ -181,8 +181,8 @@ func pod(metric *dto.Metric) string {
 }
 
 // TestInterposerTellsOfItsMeasurements checks that containers with long kernels beside each other
-// measure the card's clock and slices. If probes are queued behind the work, or others hide their
-// use, the interposer counts that by cause.
+// measure the card's clock and slices. The interposer counts distrusted measurements by cause:
+// probes are queued behind the work, or other containers hide their use.
 func TestInterposerTellsOfItsMeasurements(t *testing.T) {
 	pair := []tenant{{30, "async", "20000"}, {60, "async", "20000"}}
 	for _, c := range []struct {

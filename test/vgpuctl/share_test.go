@@ -16,15 +16,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// A lender that is late on a busy machine lends less for a time; the others get the time that one
-// container cannot take meanwhile.
+// These constants bound the deviation of a share, in points. A late lender on a busy machine lends
+// less for a time. Meanwhile, other containers get the time that one container cannot take.
 const (
 	lentUnder = 15
 	lentOver  = 12
 )
 
-// TestShareLends checks that by the policy share a container alone has all of the GPU's time, and
-// containers that all want the GPU have their guarantees.
+// TestShareLends checks that with the policy share a container alone has all of the GPU's time, and
+// that containers that all want the GPU have their guarantees.
 func TestShareLends(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -66,8 +66,9 @@ func (m *machine) groupExists(name string) bool {
 	return err == nil
 }
 
-// TestGuaranteeReturns checks that a container that lent its time has its guarantee again once it
-// becomes busy. 60 ms of GPU time take 86 ms at 70 %, and 120 ms if the GPU is divided evenly.
+// TestGuaranteeReturns checks that a container that lent its time has its guarantee again once the
+// container becomes busy. 60 ms of GPU time take 86 ms at 70 %, and 120 ms at an even division of
+// the GPU.
 func TestGuaranteeReturns(t *testing.T) { timed.Run(t, testGuaranteeReturns) }
 
 func testGuaranteeReturns(t testing.TB) {

@@ -20,15 +20,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
-// eachGroup selects a check of each group but latency. Latencies are judged separately, because
-// other work on the machine disturbs them, and a failure must not repeat the other checks.
+// eachGroup selects a check of each group but latency. A separate test judges latencies, because
+// other work on the machine disturbs latencies, and a failure must not repeat the other checks.
 const (
 	eachGroup = `^(driver: .*|memory: alloc|compute: one stream, 30 %, 2 ms|pair: .*|capture: blocking.*|hang: a persistent kernel)$`
 	latency   = `^latency: `
 )
 
-// verify runs `vgpuctl verify` with an interposer, "" for the built interposer, and returns its
-// report; its exit status must agree.
+// verify runs `vgpuctl verify` with an interposer, or with the built interposer if lib is "".
+// verify returns the report, and checks that the exit status agrees with the report.
 func (m *machine) verify(lib, only string) verify.Report {
 	m.Helper()
 	dir := m.TempDir()
@@ -62,8 +62,8 @@ func (m *machine) verify(lib, only string) verify.Report {
 	return report
 }
 
-// wantVerdicts checks that the checks with these prefixes do not hold, and all others do. For each
-// prefix there is a check, and there is another check.
+// wantVerdicts checks that the checks with these prefixes do not hold, and that all other checks
+// hold. The report must have a check for each prefix, and a check without any of the prefixes.
 func wantVerdicts(t testing.TB, report verify.Report, fails ...string) {
 	t.Helper()
 	checked := map[string]bool{}
@@ -131,8 +131,8 @@ func near(text string, want float64) bool {
 	return err == nil && math.Abs(got-want) < 10
 }
 
-// without makes a directory like build/lib, with libraries compiled from source in place of the
-// interposer, or none if source is empty.
+// without makes a directory like build/lib, with libraries compiled from source instead of the
+// interposer, or without libraries if source is empty.
 func (m *machine) without(source string) string {
 	m.Helper()
 	dir := m.TempDir()
@@ -176,15 +176,15 @@ func TestVerifyWithoutInterposer(t *testing.T) {
 	}))
 }
 
-// reverted lists edits that undo the rules against drifting clocks: probes count whatever others
-// were charged, and the least delay is kept for seconds.
+// reverted lists edits that undo the rules against drifting clocks. With the edits, probes count
+// regardless of other containers' charges, and the interposer keeps the least delay for seconds.
 var reverted = []struct{ file, from, to string }{
 	{"time/others.c", "bool vg_others_none(const struct vg_pages *pages, uint32_t device)\n{\n", "\tif (pages)\n\t\treturn false;\n"},
 	{"time/others.c", "int64_t vg_others_deduct(uint64_t *deducted, uint64_t charged, int64_t want)\n{\n", "\tif (deducted)\n\t\treturn want > 0 ? want : 0;\n"},
 	{"time/stretch.c", "\tvg_stretch_window_ns = 50000000,", ""},
 }
 
-// revert builds an interposer without these rules.
+// revert builds an interposer with the edits of reverted.
 func (m *machine) revert() string {
 	m.Helper()
 	tree := m.TempDir()
@@ -212,7 +212,7 @@ func (m *machine) revert() string {
 }
 
 // TestVerifyFindsDrift checks that without the rules against drift, long kernels have more than
-// their limit on a card whose clock is fast. verify finds this error, and no other check fails.
+// their limit on a card with a fast clock. verify finds this error, and no other check fails.
 func TestVerifyFindsDrift(t *testing.T) {
 	t.Parallel()
 	lib := newMachine(t).revert()
@@ -240,9 +240,9 @@ func (m *machine) built(source string) string {
 	return dir
 }
 
-// TestVerifyFindsAnOlderBuild checks that verify finds that an older interposer does not know the
-// driver's names, breaks captures, and can be disabled by a variable of the environment. The other
-// checks of this interposer succeed.
+// TestVerifyFindsAnOlderBuild checks that verify finds the errors of an older interposer. The older
+// interposer does not know the driver's names, breaks captures, and can be disabled by a variable
+// of the environment. The other checks of this interposer succeed.
 func TestVerifyFindsAnOlderBuild(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -256,8 +256,9 @@ func TestVerifyFindsAnOlderBuild(t *testing.T) {
 	})
 }
 
-// TestCountedTime checks that the GPU time that verify counts, kernels times their length, equals
-// the oracle's measurement for the tenant, alone and beside another tenant.
+// TestCountedTime checks that the GPU time that verify counts equals the oracle's measurement for
+// the tenant, alone and beside another tenant. verify counts the number of kernels times their
+// length.
 func TestCountedTime(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{
@@ -298,7 +299,7 @@ func TestCountedTime(t *testing.T) {
 	}
 }
 
-// TestVerifyCannotRun checks that a reason that prevents the test has a separate exit status.
+// TestVerifyCannotRun checks that verify has a separate exit status if it cannot run.
 func TestVerifyCannotRun(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

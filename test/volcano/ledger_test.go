@@ -21,7 +21,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// A view is Volcano's scheduler's account of a Node; see tools/volcano/ledger.
+// A view is the account of a Node by Volcano's scheduler, as tools/volcano/ledger reports the
+// account.
 type view struct {
 	Known bool `json:"known"`
 	GPUs  []struct {
@@ -38,7 +39,7 @@ type view struct {
 	Refused     string            `json:"refused"`
 }
 
-// viewOf asks Volcano's own code, of either version.
+// viewOf returns the view of Volcano's own code, of either version.
 func viewOf(t *testing.T, version string, node *corev1.Node, pods []corev1.Pod, assign *corev1.Pod) view {
 	t.Helper()
 	question, err := json.Marshal(map[string]any{"node": node, "pods": pods, "assign": assign})
@@ -108,7 +109,7 @@ func bedOf(t *testing.T, pod *corev1.Pod) *testbed.Bed {
 	return nil
 }
 
-// checkLedgers checks that no GPU is overcommitted, in Volcano's ledger and in ours.
+// checkLedgers checks that no GPU is overcommitted, in Volcano's ledger and in our ledger.
 func checkLedgers(t *testing.T) {
 	t.Helper()
 	for _, bed := range beds {

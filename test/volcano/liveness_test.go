@@ -14,8 +14,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestNextGeneration runs the scheduler of 1.15.1, which sends no questions: it considers a node
-// alive while the node offers the resources.
+// TestNextGeneration runs the scheduler of 1.15.1, which sends no questions. This scheduler
+// considers a node alive while the node offers the resources.
 func TestNextGeneration(t *testing.T) {
 	installed.Next = true
 	if err := volcano.Configure(t.Context(), beds[0].Cluster, installed); err != nil {
@@ -66,7 +66,7 @@ func waitAssigning(t *testing.T) {
 }
 
 // TestANodeWithoutItsAgentIsNotKnown checks that a node whose agent is away has no GPUs for either
-// generation, until the agent is back.
+// generation of the scheduler, until the agent is back.
 func TestANodeWithoutItsAgentIsNotKnown(t *testing.T) {
 	known := func(want bool) {
 		t.Helper()

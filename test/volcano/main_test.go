@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volcano contains the tests with Volcano's own scheduler: two real nodes with two
-// simulated GPUs each, on which the scheduler places pods by their parts of GPUs. The tests ask the
+// Package volcano contains the tests with Volcano's own scheduler. On two real nodes with two
+// simulated GPUs each, the scheduler places pods by their parts of GPUs. The tests query the
 // scheduler's own code for its account of each GPU.
 package volcano
 
@@ -31,7 +31,7 @@ const (
 var name = flag.String("volcano.name", "volcano", "name of the cluster that the tests bring up")
 
 var (
-	// beds are the nodes; the first has the control plane.
+	// beds are the nodes. The first node has the control plane.
 	beds []*testbed.Bed
 	// installed is the present configuration of Volcano.
 	installed volcano.Options
@@ -76,7 +76,7 @@ func up(ctx context.Context) error {
 		return err
 	}
 	for _, bed := range beds {
-		// The runtime loads the guard when it starts, for the time without an agent.
+		// The runtime loads the guard at its start. The guard refuses pods while the agent is away.
 		if err := bed.Cluster.Restart(ctx, cluster.Containerd); err != nil {
 			return err
 		}

@@ -37,8 +37,8 @@ func ask(number, memory, percent, cores int64) testbed.Limits {
 }
 
 // filler returns a container that fills its GPUs and keeps the memory. The container's image asks
-// for all GPUs, like CUDA's images. By this request the guard recognises the pod while there is no
-// agent.
+// for all GPUs, like CUDA's images. By this request the guard recognises the pod while the agent is
+// away.
 func filler(limits testbed.Limits) corev1.Container {
 	c := testbed.Container("main", limits, "fill", "--hold", "3600")
 	c.Image = testbed.CUDAImage
@@ -52,9 +52,9 @@ func podFor(name string, containers ...corev1.Container) *corev1.Pod {
 	return pod
 }
 
-// mixed returns 20 pods: one with a GPU for itself, three on two GPUs, and others by MiB, by
-// percent, without a number, and with a first container that asks for nothing. Pods that do not fit
-// on every node come first.
+// mixed returns 20 pods: one pod with a GPU for itself, and three pods on two GPUs. The other pods
+// request MiB, percent, or no number of GPUs, or have a first container without a request. Pods
+// that do not fit on every node come first.
 func mixed(prefix string) []*corev1.Pod {
 	shapes := []func(name string) *corev1.Pod{
 		func(name string) *corev1.Pod { return podFor(name+"-mib", filler(ask(1, 2000, 0, 20))) },
@@ -127,8 +127,8 @@ func place(t *testing.T, lock bool) {
 	}
 }
 
-// checkPod checks that a pod has the GPUs that its annotations name, that Volcano was informed, and
-// that the pod is held to its limits.
+// checkPod checks that a pod has the GPUs that its annotations name, that the agent informed
+// Volcano, and that the pod keeps to its limits.
 func checkPod(t *testing.T, name string) {
 	t.Helper()
 	var pod *corev1.Pod
@@ -172,8 +172,8 @@ func checkPod(t *testing.T, name string) {
 	}
 }
 
-// checkHeld waits until the pod has filled its GPUs, by the oracle, and checks that it holds its
-// limits.
+// checkHeld waits until the pod has filled its GPUs, according to the oracle, and checks that the
+// pod holds its limits.
 func checkHeld(t *testing.T, pod *corev1.Pod, want map[string]uint64) {
 	t.Helper()
 	var held map[string]uint64
@@ -198,9 +198,9 @@ func checkHeld(t *testing.T, pod *corev1.Pod, want map[string]uint64) {
 	}
 }
 
-// configure sets whether Volcano's scheduler locks nodes, and waits until it knows their GPUs. The
-// scheduler reads them when a Node changes; the first pods that it sends without having read them
-// cause such a change.
+// configure sets whether Volcano's scheduler locks nodes, and waits until the scheduler knows the
+// nodes' GPUs. The scheduler reads the GPUs when a Node changes. The first pods that the scheduler
+// places without knowing the GPUs cause such a change.
 func configure(t *testing.T, lock bool) {
 	t.Helper()
 	begin := time.Now().Add(-time.Second)
@@ -255,7 +255,7 @@ func create(t *testing.T, pods []*corev1.Pod) {
 	}
 }
 
-// askedSince reports whether Volcano's scheduler has asked the node since then.
+// askedSince reports whether Volcano's scheduler has asked the node since a time.
 func askedSince(node *corev1.Node, since time.Time) bool {
 	at, err := time.Parse("Requesting_2006.01.02 15:04:05", node.Annotations[protocol.Handshake])
 	return err == nil && at.After(since)
@@ -271,7 +271,7 @@ func waitBound(t *testing.T, pods []*corev1.Pod) {
 	}
 }
 
-// restartScheduler ends the scheduler; its Deployment makes another.
+// restartScheduler ends the scheduler's pod. The Deployment makes another pod.
 func restartScheduler(t *testing.T) {
 	t.Helper()
 	err := beds[0].Client.CoreV1().Pods(volcano.Namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{},

@@ -14,8 +14,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestAForgedAssignmentIsRefused checks that an assignment that contradicts the spec, which only an
-// administrator could write, is refused, and the scheduler is informed.
+// TestAForgedAssignmentIsRefused checks that the agent refuses an assignment that contradicts the
+// spec, and informs the scheduler. Only an administrator could write this assignment.
 func TestAForgedAssignmentIsRefused(t *testing.T) {
 	bed := beds[1]
 	ids := protocol.Assignment{{{UUID: bed.UUIDs[0], Type: "NVIDIA", MiB: 16000}}}.String()
@@ -89,7 +89,8 @@ func TestPodsOfOthersAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := given(t, told, "main").Devices[0].UUID
-	// Neither of these two pods fits on that pod's GPU: Volcano must send both to the other GPU.
+	// Neither of these two pods fits on that pod's GPU, so Volcano must send both pods to the other
+	// GPU.
 	var others []*corev1.Pod
 	for _, name := range []string{"beside-1", "beside-2"} {
 		pod := podFor(name, testbed.Container("main", ask(1, 2000, 0, 0), "linger"))
@@ -110,8 +111,8 @@ func TestPodsOfOthersAreCounted(t *testing.T) {
 	}
 }
 
-// TestEncodings checks that both sides read and write our registrations and Volcano's assignments
-// in the same way.
+// TestEncodings checks that nri-vgpu and Volcano read and write our registrations and Volcano's
+// assignments in the same way.
 func TestEncodings(t *testing.T) {
 	node := nodeOf(t, beds[0])
 	for _, tt := range []struct {

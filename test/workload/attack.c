@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// attack attacks the node as far as a container without privileges can. attack grows, locks and
+// attack attacks the node with all means of a container without privileges. attack grows, locks and
 // overwrites its usage page, exhausts the agent's HTTP server, renames mounted files, makes
 // namespaces, and forks. attack uses no GPU. The program pester attacks the agent's socket.
 

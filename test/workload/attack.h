@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the ways of the program attack, by the file that they attack.
+// This header covers the ways of the program attack, by the attacked file.
 
 #ifndef WORKLOAD_ATTACK_H
 #define WORKLOAD_ATTACK_H

@@ -62,7 +62,8 @@ static int wl_dial(struct wl_attack *attack)
 	return fd;
 }
 
-// wl_hold opens a connection, sends a text on it, and keeps it in place of the oldest.
+// wl_hold opens a connection, sends a text, and replaces the oldest held connection by the new
+// connection.
 static void wl_hold(struct wl_attack *attack, const char *say)
 {
 	static int *held;

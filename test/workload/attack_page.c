@@ -109,7 +109,7 @@ static void wl_scribble(struct wl_attack *attack)
 	wl_attack_rest(5);
 }
 
-// wl_lock sets locks that do not overlap, and keeps them.
+// wl_lock sets locks that do not overlap, and keeps the locks.
 static void wl_lock(struct wl_attack *attack)
 {
 	static int fd = -1;
@@ -128,8 +128,8 @@ static void wl_lock(struct wl_attack *attack)
 	wl_count(attack, fcntl(fd, F_OFD_SETLK, &lock));
 }
 
-// wl_lease takes read leases, which delay processes that open the file for writing, and ignores
-// requests to release them.
+// wl_lease takes read leases, which delay processes that open the file for writing. wl_lease
+// ignores requests to release the leases.
 static void wl_lease(struct wl_attack *attack)
 {
 	static const char *const files[] = {"usage", "limits"};

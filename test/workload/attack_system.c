@@ -18,7 +18,7 @@
 
 #include "attack.h"
 
-// wl_ours are those of our files with which programs in the container start.
+// wl_ours are the files of ours that affect the start of programs in the container.
 static const char *const wl_ours[] = {
 	"/etc/ld.so.preload",      "/usr/local/nri-vgpu/lib/libcuda.so.1",
 	"/usr/local/nri-vgpu/lib", "/usr/local/nri-vgpu",
@@ -45,7 +45,7 @@ static void wl_rename(struct wl_attack *attack)
 }
 
 // wl_unlink removes the file by which programs load our library, from a volume that this container
-// shares with another.
+// shares with another container.
 static void wl_unlink(struct wl_attack *attack)
 {
 	wl_count(attack, unlink("/shared/ld.so.preload"));
@@ -63,7 +63,7 @@ static void wl_write(const char *path, const char *text)
 	close(fd);
 }
 
-// wl_hide mounts over our files in new namespaces, and runs fill there.
+// wl_hide mounts over our files in new namespaces, and runs fill in the namespaces.
 __attribute__((noreturn)) static void wl_hide(void)
 {
 	static char *const fill[] = {"fill", "--max", "16MiB", "--hold", "1", NULL};

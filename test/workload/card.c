@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// card measures the driver and the card: the cost of a start, the management library's report,
-// whether the GPU's clock runs as fast as the host's, the number of hardware queues, and the length
+// card measures the driver and the card: the cost of a start, the management library's report, the
+// drift of the GPU's clock against the host's clock, the number of hardware queues, and the length
 // of time slices.
 
 #include "card.h"
@@ -34,7 +34,7 @@ static void wl_tell_name(const char *name)
 	wl_json_string(NULL, name);
 }
 
-// wl_identity compares the addresses that the driver's two ways of looking up return.
+// wl_identity compares the addresses that the driver's two kinds of look-up return.
 static void wl_identity(const struct wl_session *session, const struct wl_card_options *options)
 {
 	struct wl_driver exported;
@@ -87,8 +87,7 @@ struct wl_moment {
 	double host, gpu;
 };
 
-// wl_read_clocks records events on an idle stream, and uses the event with the least delay, which
-// no other work delayed.
+// wl_read_clocks records events on an idle stream, and uses the event with the least delay.
 static int wl_read_clocks(struct wl_session *session, CUevent base, CUevent event,
 			  struct wl_moment *moment)
 {
@@ -119,7 +118,7 @@ static int wl_read_clocks(struct wl_session *session, CUevent base, CUevent even
 	return 0;
 }
 
-// wl_clock reads both clocks, and again when standard input has a line or ends.
+// wl_clock reads both clocks, and reads both clocks again when standard input has a line or ends.
 static int wl_clock(struct wl_session *session)
 {
 	const struct wl_driver *driver = &session->driver;
@@ -166,8 +165,8 @@ static int wl_queues_make(struct wl_session *session, struct wl_queues *queues)
 	return 0;
 }
 
-// wl_queues_fill runs a kernel in the first stream, and records an event behind it and in each
-// other stream.
+// wl_queues_fill runs a kernel in the first stream, and records an event behind the kernel and in
+// each other stream.
 static int wl_queues_fill(struct wl_session *session, const struct wl_queues *queues)
 {
 	const struct wl_driver *driver = &session->driver;
@@ -186,9 +185,9 @@ static int wl_queues_fill(struct wl_session *session, const struct wl_queues *qu
 	return 0;
 }
 
-// wl_queues finds the first stream whose work waits for a kernel of another stream: there are as
-// many hardware queues as streams before it. 0: no stream waits. The result is void if the kernel
-// ended before all streams were checked.
+// wl_queues finds the first stream whose work waits for a kernel of another stream. The number of
+// hardware queues equals the number of streams before this stream. 0 means that no stream waits.
+// The result is void if the kernel ended before all streams were checked.
 static int wl_queues(struct wl_session *session)
 {
 	enum { tries = 10 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file measures the GPU's time slices, from a row of short kernels with an event after each.
-// Where another process had the GPU, two events are far apart.
+// Two events are far apart if another process had the GPU between them.
 
 #include "card.h"
 
@@ -86,8 +86,9 @@ static double wl_median(double *values, size_t count)
 	return count ? values[count / 2] : 0;
 }
 
-// wl_row_report reports the median of the time between others' slices, and of these slices. Our
-// time before the first and after the last of them is only a part of a slice.
+// wl_row_report reports the median of the time between other processes' slices, and the median of
+// these slices. Our time before the first and after the last of these slices is only a part of a
+// slice.
 static void wl_row_report(const struct wl_row *row, double *ours, double *others)
 {
 	double kernel_ms = (double)wl_kernel_ns / 1e6;
@@ -99,7 +100,7 @@ static void wl_row_report(const struct wl_row *row, double *ours, double *others
 			since_ms += row->apart_ms[i];
 			continue;
 		}
-		// The interval contains our kernel, before or behind the others' slice.
+		// The interval contains our kernel, before or behind the other process's slice.
 		others[seen] = row->apart_ms[i] - kernel_ms;
 		ours[seen++] = since_ms + kernel_ms;
 		since_ms = 0;

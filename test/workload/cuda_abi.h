@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares the part of the CUDA driver's binary interface that the
-// workloads use, so that no CUDA toolkit is needed to build them. Sizes and
-// offsets are those of CUDA 13.0 on x86-64 and are checked at compile time.
+// This header declares the part of the CUDA driver's binary interface that the workloads use, so
+// that no CUDA toolkit is needed to build them. Sizes and offsets are from CUDA 13.0 on x86-64. The
+// compiler checks the sizes and offsets.
 
 #ifndef WORKLOAD_CUDA_ABI_H
 #define WORKLOAD_CUDA_ABI_H
@@ -32,7 +32,7 @@ typedef struct {
 	unsigned char bytes[16];
 } CUuuid;
 
-// Values of the enumerations that the workloads use.
+// These are values of the enumerations that the workloads use.
 enum {
 	CUDA_SUCCESS = 0,
 	CUDA_ERROR_INVALID_VALUE = 1,
@@ -155,8 +155,8 @@ typedef struct {
 	void *cig;
 } CUctxCreateParams;
 
-// A device resource is only passed from one call to the next; drivers write at most 144 bytes, and
-// the rest is reserved for later drivers.
+// CUdevResource is a device resource, which programs only pass from one call to the next call.
+// Drivers write at most 144 bytes, and the rest is reserved for later drivers.
 typedef struct {
 	unsigned char opaque[256];
 } CUdevResource;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the CUDA driver as a program reaches it at run time. dlopen opens it, and
-// cuGetProcAddress returns each function, as for CUDA's runtime library, or dlsym, as for other
-// frameworks.
+// This header covers the CUDA driver as a program reaches the driver at run time. dlopen opens the
+// driver. cuGetProcAddress returns each function, as for CUDA's runtime library, or dlsym returns
+// each function, as for other frameworks.
 
 #ifndef WORKLOAD_DRIVER_H
 #define WORKLOAD_DRIVER_H
@@ -204,8 +204,8 @@
 	X(graph_mem_trim, "cuDeviceGraphMemTrim", 11040, 0,                    \
 	  "cuDeviceGraphMemTrim", CUdevice)
 
-// wl_driver is the opened driver. A function that this driver lacks is NULL; WL_CALL then returns
-// CUDA_ERROR_NOT_FOUND.
+// wl_driver is the opened driver. A function that this driver lacks is NULL. WL_CALL of a NULL
+// function returns CUDA_ERROR_NOT_FOUND.
 struct wl_driver {
 	void *library;
 #define WL_DRIVER_MEMBER(member, name, version, flags, exported, ...) \
@@ -224,19 +224,19 @@ enum wl_lookup {
 	((driver)->member ? (driver)->member(__VA_ARGS__)       \
 			  : (CUresult)CUDA_ERROR_NOT_FOUND)
 
-// wl_driver_open opens `path` and looks every function up. wl_driver_open returns 0, or -1 with the
+// wl_driver_open opens `path` and looks up every function. wl_driver_open returns 0, or -1 with the
 // cause in `why` (of `why_size` bytes).
 int wl_driver_open(struct wl_driver *driver, const char *path,
 		   enum wl_lookup lookup, char *why, size_t why_size);
 
-// wl_driver_forget_later drops the functions of a later CUDA version than the driver's: for their
-// names, cuGetProcAddress returns older functions, which take other arguments. The driver has been
-// initialised.
+// wl_driver_forget_later drops the functions of a later CUDA version than the driver's version. For
+// the names of these functions, cuGetProcAddress returns older functions with other arguments. The
+// caller has initialised the driver.
 void wl_driver_forget_later(struct wl_driver *driver);
 
-// wl_driver_differences compares two drivers, which one library opened by different look-ups.
-// wl_driver_differences calls `tell` for each function with different addresses, and returns the
-// number of functions that both have.
+// wl_driver_differences compares two drivers, which were opened from one library by different
+// look-ups. wl_driver_differences calls `tell` for each function with different addresses, and
+// returns the number of functions that both drivers have.
 size_t wl_driver_differences(const struct wl_driver *one, const struct wl_driver *other,
 			     void (*tell)(const char *name));
 

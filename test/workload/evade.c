@@ -145,7 +145,8 @@ static int wl_run_green(struct wl_evasion *evasion)
 	return wl_in_turn(evasion);
 }
 
-// wl_run_churn makes a stream for every few launches, and destroys it while they run.
+// wl_run_churn makes a stream for every few launches, and destroys the stream while the launches
+// run.
 static int wl_run_churn(struct wl_evasion *evasion)
 {
 	while (wl_now() < evasion->until) {
@@ -161,7 +162,7 @@ static int wl_run_churn(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_run_unlike launches kernels of another kind each time, with a stream for each.
+// wl_run_unlike launches kernels of another kind each time, with a stream for each kernel.
 static int wl_run_unlike(struct wl_evasion *evasion)
 {
 	while (wl_now() < evasion->until) {
@@ -175,7 +176,7 @@ static int wl_run_unlike(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_run_leaving makes a context for each kernel, and destroys it while the kernel runs.
+// wl_run_leaving makes a context for each kernel, and destroys the context while the kernel runs.
 static int wl_run_leaving(struct wl_evasion *evasion)
 {
 	evasion->kernel_ns = wl_long_ns;
@@ -262,7 +263,7 @@ static int wl_run_forks(struct wl_evasion *evasion)
 	return worst ? -1 : 0;
 }
 
-// wl_exits_run runs one kernel, makes no driver call while it runs, and ends.
+// wl_exits_run runs one kernel, makes no driver call while the kernel runs, and ends.
 static int wl_exits_run(struct wl_evasion *evasion)
 {
 	static const struct wl_common common = WL_COMMON_DEFAULTS;
@@ -275,7 +276,7 @@ static int wl_exits_run(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_run_exits starts a process for each kernel, a few of them at a time.
+// wl_run_exits starts a process for each kernel, and runs a few processes at a time.
 static int wl_run_exits(struct wl_evasion *evasion)
 {
 	int status, running = 0;
@@ -301,8 +302,8 @@ static int wl_run_exits(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_next_length makes a fixed fraction of the kernels short, so that the shortest does not reveal
-// the others' length.
+// wl_next_length makes a fixed fraction of the kernels short, so that the shortest kernel does not
+// reveal the length of the other kernels.
 static void wl_next_length(struct wl_evasion *evasion)
 {
 	evasion->kernel_ns = evasion->launches % wl_one_short ? wl_long_ns : wl_short_ns;

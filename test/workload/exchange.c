@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // exchange runs kernels on two GPUs. Each kernel spins until its peer on the other GPU has reached
-// the same turn, as in collectives. A limit that throttles only one GPU makes the other spin all
-// the time.
+// the same turn, as in collectives. A limit that throttles only one GPU makes the other GPU spin
+// all the time.
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -86,7 +86,7 @@ static int wl_rank_wait(struct wl_rank *rank)
 					stream_synchronize, rank->stream));
 }
 
-// wl_rank_step launches one turn, and sometimes waits for it.
+// wl_rank_step launches one turn, and sometimes waits for the turn.
 static int wl_rank_step(struct wl_rank *rank, uint64_t turn)
 {
 	if (wl_rank_launch(rank, turn))
@@ -97,7 +97,7 @@ static int wl_rank_step(struct wl_rank *rank, uint64_t turn)
 }
 
 // wl_exchange_ends reports whether a turn is behind the last turn. The first rank chooses the last
-// turn when the time is over: the other rank is at most a depth ahead.
+// turn when the time is over. The other rank is at most a depth ahead.
 static bool wl_exchange_ends(struct wl_exchange *exchange, uint64_t rank,
 			     uint64_t turn)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // fill takes device memory by one named way, in ever smaller pieces, until the driver refuses the
-// smallest. fill reports the amount that it was granted.
+// smallest piece. fill reports the granted amount.
 
 #include <pthread.h>
 #include <sched.h>
@@ -68,7 +68,7 @@ static int wl_keep(struct wl_worker *worker, const struct wl_grant *grant)
 	return 0;
 }
 
-// wl_allowance bounds the next request by --max, and reserves it.
+// wl_allowance bounds the next request by --max, and reserves the request's size.
 static size_t wl_allowance(struct wl_fill *fill, size_t size, size_t unit)
 {
 	size_t taken = atomic_load(&fill->taken);
@@ -83,15 +83,15 @@ static size_t wl_allowance(struct wl_fill *fill, size_t size, size_t unit)
 	return allowed;
 }
 
-// wl_under_way reports whether other threads wait for answers: their reservations of --max may come
-// back.
+// wl_under_way reports whether other threads wait for answers. A refusal returns a thread's
+// reservation of --max.
 static bool wl_under_way(struct wl_fill *fill)
 {
 	return atomic_load(&fill->taken) > atomic_load(&fill->granted);
 }
 
-// wl_take_one asks for one piece of `size` bytes. wl_take_one returns 1 if the piece was granted, 0
-// if it was refused, and -1 after another failure.
+// wl_take_one requests one piece of `size` bytes. wl_take_one returns 1 if the driver granted the
+// piece, 0 if the driver refused the piece, and -1 after another failure.
 static int wl_take_one(struct wl_worker *worker, size_t size)
 {
 	struct wl_fill *fill = worker->fill;
@@ -140,7 +140,7 @@ static enum wl_outcome wl_take_all(struct wl_worker *worker)
 	return WL_REFUSED;
 }
 
-// Pieces with a fixed size are requested unchanged until refused.
+// wl_take_whole requests pieces with a fixed size until the driver refuses a piece.
 static enum wl_outcome wl_take_whole(struct wl_worker *worker)
 {
 	struct wl_fill *fill = worker->fill;
@@ -196,7 +196,7 @@ static void *wl_work(void *argument)
 	return NULL;
 }
 
-// wl_run makes every worker fill at once; the calling thread is the first.
+// wl_run makes every worker fill at once. The calling thread runs the first worker.
 static int wl_run(struct wl_worker *workers, size_t count)
 {
 	pthread_t threads[count];

@@ -25,8 +25,7 @@ static void wl_quote(const char *text)
 	putchar('"');
 }
 
-// wl_member begins a member; elements of an array and the outermost object
-// have no name (NULL).
+// wl_member begins a member. Elements of an array and the outermost object have no name (NULL).
 static void wl_member(const char *name)
 {
 	if (wl_follows)

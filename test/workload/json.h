@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares the writing of one JSON object on one line, member by member, to standard
-// output.
+// This header declares functions that write one JSON object on one line, member by member, to
+// standard output.
 
 #ifndef WORKLOAD_JSON_H
 #define WORKLOAD_JSON_H

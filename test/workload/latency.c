@@ -84,7 +84,7 @@ static size_t wl_warmup(const struct wl_latency_options *options)
 	return (size_t)(options->warmup * 1e3 / options->period_ms);
 }
 
-// wl_latency_run needs room for the samples of the warm-up, too.
+// wl_latency_run also needs room for the samples of the warm-up.
 static int wl_latency_run(struct wl_launcher *launcher,
 			  const struct wl_latency_options *options,
 			  double *samples, size_t count)
@@ -93,7 +93,7 @@ static int wl_latency_run(struct wl_launcher *launcher,
 	    wl_session_load_spin(launcher->session) ||
 	    wl_launcher_prepare(launcher))
 		return -1;
-	// The first launches load code; the launches of --warmup cover costs that occur once.
+	// The first launches load code. The launches of --warmup cover costs that occur once.
 	if (wl_measure(launcher, 0, samples, wl_first) ||
 	    wl_measure(launcher, options->period_ms / 1e3, samples, wl_warmup(options)))
 		return -1;

@@ -41,7 +41,7 @@ struct wl_pattern {
 	int (*wait)(struct wl_launcher *launcher);
 	// launch starts one kernel, or the kernels of one graph.
 	int (*launch)(struct wl_launcher *launcher);
-	// join makes the first stream wait for the others.
+	// join makes the first stream wait for the other streams.
 	int (*join)(struct wl_launcher *launcher);
 };
 

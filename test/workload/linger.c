@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// linger does nothing until a signal ends it: the first process of a container in which other
-// programs are started.
+// linger does nothing until a signal ends the program. linger is the first process of a container
+// in which tests start other programs.
 
 #include <unistd.h>
 

@@ -120,8 +120,8 @@ static void wl_end(int signal)
 	_exit(128 + signal);
 }
 
-// The first process of a container ignores SIGTERM unless it sets a handler; its pod would take all
-// of its grace period to end.
+// wl_hear_the_end sets a handler for SIGTERM. The first process of a container without a handler
+// ignores SIGTERM, and its pod would take all of its grace period to end.
 static void wl_hear_the_end(void)
 {
 	struct sigaction action;

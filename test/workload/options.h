@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares command-line options by table: parsing, checking and --help from one list.
+// This header declares command-line options by a table, from which parsing, checks and --help
+// follow.
 
 #ifndef WORKLOAD_OPTIONS_H
 #define WORKLOAD_OPTIONS_H
@@ -25,8 +26,8 @@ struct wl_option {
 
 // wl_options_parse reads the arguments into the options' targets. wl_options_parse ends the program
 // with 0 after --help, and with WL_EXIT_USAGE and one line on standard error for an unknown option
-// or a bad value. The list ends with a NULL name. Afterwards a container's first process ends on
-// SIGTERM, unless the signal is ignored.
+// or a bad value. The list ends with a NULL name. After wl_options_parse, a container's first
+// process ends on SIGTERM, unless the process ignores the signal.
 void wl_options_parse(int argc, char **argv, const char *about,
 		      const struct wl_option *options);
 

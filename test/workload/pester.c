@@ -145,7 +145,8 @@ static void wl_flood(struct wl_pester *pester)
 	pester->made += 100;
 }
 
-// wl_half_open holds connections without sending, and replaces those that the agent has closed.
+// wl_half_open holds connections without sending, and replaces the connections that the agent has
+// closed.
 static void wl_half_open(struct wl_pester *pester)
 {
 	static int *held;
@@ -214,7 +215,7 @@ static void wl_forge_time(uint64_t *sum, uint64_t *last)
 	*last = __atomic_sub_fetch(sum, half, __ATOMIC_SEQ_CST);
 }
 
-// wl_forge_times halves the GPU time that the container claims to have been charged.
+// wl_forge_times halves the charged GPU time that the container claims.
 static void wl_forge_times(const struct wl_pester *pester)
 {
 	static uint64_t last[VG_MAX_SLOTS][VG_MAX_DEVICES];
@@ -226,8 +227,8 @@ static void wl_forge_times(const struct wl_pester *pester)
 	wl_rest(1000000);
 }
 
-// wl_forge_spent forges the charges that programs count for other containers: it claims that the
-// container was charged nothing.
+// wl_forge_spent forges the charges that programs count for other containers. wl_forge_spent resets
+// the sums to their first values, as if the container were charged nothing.
 static void wl_forge_spent(const struct wl_pester *pester)
 {
 	static uint64_t first[VG_MAX_DEVICES];

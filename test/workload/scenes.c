@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// scenes plays one scene and prints how long it took, and which parts broke.
+// scenes plays one scene, and prints the scene's duration and the parts that broke.
 
 #include "scenes.h"
 

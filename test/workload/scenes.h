@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Scenes are short programs that are known to hang, break or slow down if a library is between a
-// program and its driver.
+// Scenes are short programs that hang, break or slow down with some libraries between a program and
+// its driver.
 
 #ifndef WORKLOAD_SCENES_H
 #define WORKLOAD_SCENES_H
@@ -46,8 +46,8 @@ int wl_scene_launch(struct wl_scenes *scenes, CUstream stream, double us);
 void wl_scene_timed(struct wl_scenes *scenes, double began);
 void wl_scene_sleep(double seconds);
 
-// wl_beside is a thread that works on a separate stream until it is ended: it runs kernels with
-// pauses between them, and waits for each.
+// wl_beside is a thread that works on a separate stream until the scene ends the thread. The thread
+// runs kernels with pauses between the kernels, and waits for each kernel.
 struct wl_beside {
 	struct wl_scenes *scenes;
 	struct wl_scenes own; // failures and times of the thread

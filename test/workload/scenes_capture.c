@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file contains scenes with captures of streams, beside other work of the process that a
-// driver permits meanwhile.
+// driver permits during a capture.
 
 #include "scenes.h"
 
@@ -97,7 +97,7 @@ static int wl_capture(struct wl_scenes *scenes, CUstream stream, int mode)
 	return failed;
 }
 
-// wl_scene_captures captures blocking streams in turn. Before each capture wl_scene_captures
+// wl_scene_captures captures blocking streams in turn. Before each capture, wl_scene_captures
 // launches on the legacy stream, which is unusable during the capture. Another thread works on a
 // non-blocking stream.
 static int wl_scene_captures(struct wl_scenes *scenes)
@@ -140,8 +140,8 @@ static void *wl_capturer_run(void *argument)
 	return NULL;
 }
 
-// Four threads capture non-blocking streams at the same time, while another thread launches on the
-// legacy stream all the time.
+// wl_scene_captures_at_once captures non-blocking streams in four threads at the same time, while
+// another thread launches on the legacy stream all the time.
 static int wl_scene_captures_at_once(struct wl_scenes *scenes)
 {
 	struct wl_capturer capturers[wl_streams];
@@ -194,7 +194,7 @@ static void *wl_waiter_run(void *argument)
 	return NULL;
 }
 
-// wl_wait_and_capture makes a thread wait for the end of long work, and then captures.
+// wl_wait_and_capture makes a thread wait for the end of long work, and then captures a stream.
 static int wl_wait_and_capture(struct wl_scenes *scenes, CUstream working, CUstream captured)
 {
 	struct wl_waiter waiter = {.session = scenes->session};
@@ -243,7 +243,7 @@ static int wl_launch_and_wait(struct wl_scenes *scenes, CUstream stream, uint64_
 	return 0;
 }
 
-// The work beside the capture has been launched before, so that it has an estimate.
+// wl_scene_beside also launches the work before the capture, so that the work has an estimate.
 static int wl_scene_beside(struct wl_scenes *scenes)
 {
 	enum { before = 20 };

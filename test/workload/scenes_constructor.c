@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The constructor of this library uses CUDA, like those of some frameworks.
+// The constructor of this library uses CUDA, as the constructors of some frameworks do.
 
 #include "driver.h"
 

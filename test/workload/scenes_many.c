@@ -74,7 +74,8 @@ static int wl_crowd_play(struct wl_scenes *scenes, struct wl_one *crowd, const C
 	return failed;
 }
 
-// Many threads launch kernels on a few streams, and wait for each kernel.
+// wl_scene_crowd makes many threads launch kernels on a few streams. Each thread waits for each of
+// its kernels.
 static int wl_scene_crowd(struct wl_scenes *scenes)
 {
 	CUstream streams[wl_crowd_streams];
@@ -113,8 +114,8 @@ static int wl_second_context(struct wl_scenes *second)
 							"spin")) ? -1 : 0;
 }
 
-// Some kernels on the default stream of one context run while shorter kernels of another context
-// are launched and waited for.
+// wl_scene_contexts runs some kernels on the default stream of one context. Meanwhile,
+// wl_scene_contexts launches shorter kernels of another context, and waits for these kernels.
 static int wl_scene_contexts(struct wl_scenes *scenes)
 {
 	enum { at_a_time = 4 };

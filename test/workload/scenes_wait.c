@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file contains scenes with work beside a kernel that runs for long: a caller that waits for
-// this kernel hangs if it never ends.
+// This file contains scenes with work beside a kernel that runs for long. A caller that waits for
+// this kernel hangs if the kernel never ends.
 
 #include "scenes.h"
 
@@ -28,7 +28,7 @@ static int wl_wait(struct wl_scenes *scenes, CUstream stream)
 				WL_CALL(&scenes->session.driver, stream_synchronize, stream));
 }
 
-// wl_some_launches launches kernels one after another and waits for each.
+// wl_some_launches launches kernels one after another and waits for each kernel.
 static int wl_some_launches(struct wl_scenes *scenes, CUstream stream)
 {
 	for (uint64_t i = 0; i < scenes->launches; i++) {
@@ -46,8 +46,8 @@ static int wl_scene_launches(struct wl_scenes *scenes)
 	return wl_new_stream(scenes, &stream) ? -1 : wl_some_launches(scenes, stream);
 }
 
-// A stream of a green context, whose events belong to that context, while another context is
-// current.
+// wl_scene_green uses a stream of a green context, whose events belong to the green context, while
+// another context is current.
 static int wl_scene_green(struct wl_scenes *scenes)
 {
 	enum { resource_sm = 1, default_stream = 1 };
@@ -71,7 +71,7 @@ static int wl_scene_green(struct wl_scenes *scenes)
 	return wl_some_launches(scenes, stream);
 }
 
-// wl_row launches kernels, with pauses between them, and does not wait until all are under way.
+// wl_row launches kernels with pauses between the kernels, and waits only after the last launch.
 static int wl_row(struct wl_scenes *scenes, double pause)
 {
 	CUstream stream;
@@ -108,8 +108,8 @@ static int wl_scene_persistent(struct wl_scenes *scenes)
 	return wl_wait(scenes, streams[0]);
 }
 
-// The process makes its first allocation beside a running kernel. The allocation is asynchronous if
-// the memory comes from the driver's pool, and never waits.
+// wl_scene_allocation makes the process's first allocation beside a running kernel. The allocation
+// is asynchronous if the memory comes from the driver's pool, and never waits.
 static int wl_scene_allocation(struct wl_scenes *scenes)
 {
 	const struct wl_driver *driver = &scenes->session.driver;
@@ -164,8 +164,8 @@ static void *wl_second_run(void *argument)
 	return NULL;
 }
 
-// wl_load loads code. A driver loads code with the module, or when one of its functions is looked
-// up.
+// wl_load loads code. A driver loads code with the module, or at the look-up of one of the module's
+// functions.
 static int wl_load(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -183,8 +183,8 @@ static int wl_load(struct wl_scenes *scenes)
 	return 0;
 }
 
-// A kernel runs for long on the first GPU, and code is loaded meanwhile, which may wait for the
-// kernel. A thread works on the second GPU, where no work waits.
+// wl_scene_two_gpus runs a long kernel on the first GPU, and loads code meanwhile, which may wait
+// for the kernel. A thread works on the second GPU, on which no work waits.
 static int wl_scene_two_gpus(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -206,7 +206,7 @@ static int wl_scene_two_gpus(struct wl_scenes *scenes)
 
 // ---- a full queue
 
-// wl_crowd_run fills the queue of its GPU behind a long kernel: its launches wait for room.
+// wl_crowd_run fills the queue of its GPU behind a long kernel, so that its launches wait for room.
 static void *wl_crowd_run(void *argument)
 {
 	enum { more_than_fits = 3000, before = 1000 };
@@ -237,7 +237,7 @@ static int wl_ask(struct wl_scenes *scenes, CUstream stream)
 				result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result);
 }
 
-// wl_make_and_destroy makes a stream in another context and destroys it.
+// wl_make_and_destroy makes a stream in another context and destroys the stream.
 static int wl_make_and_destroy(struct wl_scenes *scenes, CUcontext there)
 {
 	const struct wl_driver *driver = &scenes->session.driver;
@@ -255,8 +255,9 @@ static int wl_make_and_destroy(struct wl_scenes *scenes, CUcontext there)
 				WL_CALL(driver, ctx_set_current, scenes->session.context));
 }
 
-// One thread waits for room in the queue of the first GPU. Meanwhile calls that need no room do not
-// wait: queries on the first GPU, and the creation and destruction of streams on the second GPU.
+// wl_scene_full makes one thread wait for room in the queue of the first GPU. Meanwhile, calls that
+// need no room do not wait: queries on the first GPU, and the creation and destruction of streams
+// on the second GPU.
 static int wl_scene_full(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -286,7 +287,7 @@ static int wl_scene_full(struct wl_scenes *scenes)
 	return failed ? -1 : 0;
 }
 
-// Code that is loaded at its first use, beside work of another stream.
+// wl_scene_lazy uses code that the driver loads at its first use, beside work of another stream.
 static int wl_scene_lazy(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -310,7 +311,7 @@ static int wl_scene_lazy(struct wl_scenes *scenes)
 	return 0;
 }
 
-// A library whose constructor uses CUDA.
+// wl_scene_constructor opens a library whose constructor uses CUDA.
 static int wl_scene_constructor(struct wl_scenes *scenes)
 {
 	char *message = scenes->session.message;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the beginning of every workload: a driver, a device, its primary context, and
-// the kernel that spins for a given time.
+// This header covers the beginning of every workload: a driver, a device, the device's primary
+// context, and the kernel that spins for a given time.
 
 #ifndef WORKLOAD_SESSION_H
 #define WORKLOAD_SESSION_H
@@ -40,15 +40,15 @@ struct wl_common {
 	 "dlsym"}
 
 // Each of these functions returns 0, or -1 with the failure in the session. wl_session_load opens
-// the library; wl_session_device also initialises it and finds the device; wl_session_open also
-// makes its primary context current.
+// the library. wl_session_device also initialises the library and finds the device. wl_session_open
+// also makes the device's primary context current.
 int wl_session_load(struct wl_session *session, const struct wl_common *common);
 int wl_session_device(struct wl_session *session,
 		      const struct wl_common *common);
 int wl_session_open(struct wl_session *session, const struct wl_common *common);
 int wl_session_load_spin(struct wl_session *session);
 
-// wl_session_check records a failed driver call; it returns 0 on success.
+// wl_session_check records a failed driver call. wl_session_check returns 0 on success.
 int wl_session_check(struct wl_session *session, const char *call,
 		     CUresult result);
 

@@ -21,9 +21,9 @@ struct wl_spin_options {
 
 enum { WL_MARKS = 3 };
 
-// wl_spin is the measurement. Kernels are launched in batches with an event after each. Two batches
-// are in flight, so the GPU never waits for the program, and the program's queue does not grow
-// without bound.
+// wl_spin is the measurement. The program launches kernels in batches, with an event after each
+// batch. Two batches are in flight, so the GPU never waits for the program, and the program's queue
+// does not grow without bound.
 struct wl_spin {
 	struct wl_session session;
 	struct wl_launcher launcher;
@@ -147,8 +147,8 @@ static void wl_report(const struct wl_spin *spin,
 	wl_json_close();
 }
 
-// wl_wait_line prints that all is prepared, and waits for a line, so that several programs can
-// begin together however long each takes to start.
+// wl_wait_line prints that the program is ready, and waits for a line, so that several programs can
+// begin together regardless of their start times.
 static void wl_wait_line(void)
 {
 	int c;

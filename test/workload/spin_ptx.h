@@ -2,10 +2,11 @@
 
 // This header contains a kernel that keeps the GPU busy for `ns` nanoseconds of its own time.
 //
-// The kernel adds up the advance of the global timer between two of its readings, which are some
-// ten nanoseconds apart while it runs. A longer advance is another process's time slice, in which
-// this kernel stood still, and counts as 5 µs at most. Therefore the work is the same alone and
-// beside others, like a real kernel's, and the kernel ends even if the timer is coarse.
+// The kernel adds up the advances of the global timer between successive readings, which are some
+// ten nanoseconds apart while the kernel runs. A longer advance is another process's time slice, in
+// which this kernel stood still, and counts as 5 µs at most. Therefore the work is the same alone
+// and beside other processes, as for a real kernel, and the kernel ends even if the timer is
+// coarse.
 
 #ifndef WORKLOAD_SPIN_PTX_H
 #define WORKLOAD_SPIN_PTX_H
@@ -31,8 +32,8 @@ static const char wl_spin_ptx[] =
 	"	@%again bra spinning;\n"
 	"	ret;\n"
 	"}\n"
-	// exchange does the same, then writes its turn to one place, and waits for it at another place,
-	// which a kernel on another GPU writes.
+	// exchange spins like spin, and then writes its turn to one place. exchange waits for the turn
+	// at another place, which a kernel on another GPU writes.
 	".visible .entry exchange(.param .u64 ns, .param .u64 mine,\n"
 	"	.param .u64 theirs, .param .u64 turn)\n"
 	"{\n"

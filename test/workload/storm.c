@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // storm allocates and frees device memory at random, in many threads, by all ways at once, and
-// forks meanwhile. storm may be killed at any moment. Out of memory is an expected result; every
+// forks meanwhile. A test may kill storm at any moment. Out of memory is an expected result. Every
 // other failure ends the storm.
 
 #include <errno.h>
@@ -16,8 +16,8 @@
 #include "json.h"
 #include "storm.h"
 
-// wl_childhood runs a child without exec. The driver does not work in the child, which must not be
-// able to take memory that is charged to no process.
+// wl_childhood runs a child without exec. The driver does not work in the child, because the child
+// must not take memory that is charged to no process.
 __attribute__((noreturn)) static void wl_childhood(struct wl_storm *storm,
 						   uint64_t random)
 {
@@ -34,7 +34,8 @@ __attribute__((noreturn)) static void wl_childhood(struct wl_storm *storm,
 	_exit(0);
 }
 
-// wl_new_life runs a child with exec: another, small storm, which outlives a killed parent.
+// wl_new_life runs a child with exec. The child is another, small storm, which outlives a killed
+// parent.
 __attribute__((noreturn)) static void wl_new_life(const struct wl_storm *storm,
 						  uint64_t random)
 {
@@ -124,7 +125,7 @@ static void wl_watch(struct wl_storm *storm)
 
 // ---- the whole storm
 
-// A process may find its container full; it then waits for its context.
+// wl_start makes the context. If the container is full, wl_start waits for the context.
 static int wl_start(struct wl_storm *storm)
 {
 	struct wl_session *session = &storm->session;

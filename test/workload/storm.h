@@ -61,7 +61,7 @@ struct wl_thread {
 	size_t held_count;
 };
 
-// wl_random is xorshift64*: the seed repeats a storm as far as the kernel's scheduling of threads
+// wl_random is xorshift64*. The seed repeats a storm as far as the kernel's scheduling of threads
 // allows.
 static inline uint64_t wl_random(uint64_t *state)
 {
@@ -82,7 +82,7 @@ static inline uint64_t wl_seeded(uint64_t seed, uint64_t stream)
 	       (stream + 1) * UINT64_C(0xbf58476d1ce4e5b9);
 }
 
-// wl_storm_work runs a thread of the storm, until its end or the storm's.
+// wl_storm_work runs a thread of the storm, until the thread or the storm ends.
 void *wl_storm_work(void *argument);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "storm.h"
 
-// Sizes are uniform over the orders of magnitude, like those of programs.
+// wl_size returns a random size. Sizes are uniform over the orders of magnitude, as in programs.
 static size_t wl_size(struct wl_thread *thread, size_t unit, size_t largest)
 {
 	unsigned bits = 0;
@@ -82,8 +82,8 @@ static int wl_give(struct wl_thread *thread)
 	return held.way->settle(held.filler);
 }
 
-// wl_look makes queries that a program may make at any time, and retains the primary context once
-// more for a moment.
+// wl_look makes queries that a program may make at any time, and retains the primary context a
+// second time for a moment.
 static int wl_look(struct wl_thread *thread)
 {
 	const struct wl_driver *driver = &thread->session.driver;
@@ -107,8 +107,8 @@ static int wl_look(struct wl_thread *thread)
 					thread->session.device));
 }
 
-// A thread alternates between mostly allocating and mostly freeing. Therefore the container is
-// often full, and sometimes has room for a process that starts.
+// wl_step makes a thread alternate between mostly allocating and mostly freeing. Therefore the
+// container is often full, and sometimes has room for a process that starts.
 static int wl_step(struct wl_thread *thread)
 {
 	bool room = thread->held_count < wl_most_held;

@@ -1,15 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# This script checks the workloads without a driver and with wrong arguments. Usage: test.sh
-# DIRECTORY-OF-PROGRAMS
+# This script checks the workloads without a driver and with wrong arguments. The usage is:
+# test.sh DIRECTORY-OF-PROGRAMS
 
 set -u
 programs=${1:?usage: test.sh DIRECTORY-OF-PROGRAMS}
 missing=/nonexistent/libcuda.so.1
 failures=0
 
-# expect STATUS TEXT COMMAND…: the command ends with this status, and prints the text.
+# expect STATUS TEXT COMMAND…: checks that the command ends with this status, and prints
+# the text.
 expect() {
 	status=$1
 	text=$2

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the ways of acquiring device memory, each a pair of functions that take and
-// free memory.
+// This header covers the ways of acquiring device memory. A way is a pair of functions that take
+// and free memory.
 
 #ifndef WORKLOAD_WAYS_H
 #define WORKLOAD_WAYS_H
@@ -41,13 +41,13 @@ struct wl_way {
 
 const struct wl_way *wl_way_find(const char *name);
 
-// wl_way_at returns the way with this number, NULL after the last.
+// wl_way_at returns the way with this number, or NULL after the last way.
 const struct wl_way *wl_way_at(size_t number);
 
 // wl_way_list prints every way with its help to standard output.
 void wl_way_list(void);
 
-// wl_linear_ways holds the ways of each family; each list ends with a NULL name.
+// These lists hold the ways of each family. Each list ends with a NULL name.
 extern const struct wl_way wl_linear_ways[];
 extern const struct wl_way wl_array_ways[];
 extern const struct wl_way wl_ordered_ways[];

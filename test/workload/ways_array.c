@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file takes CUDA arrays of bytes: one- and two-dimensional, three-dimensional, and mipmapped
-// with one level.
+// The ways in this file take CUDA arrays of bytes: one- and two-dimensional, three-dimensional, and
+// mipmapped with one level.
 
 #include "ways.h"
 
@@ -16,7 +16,8 @@ static size_t wl_at_most(size_t value, size_t limit)
 	return value < limit ? value : limit;
 }
 
-// An array's shape never contains more than requested; later, smaller pieces take the difference.
+// wl_array_take takes an array whose shape never contains more than the requested bytes. Later,
+// smaller pieces take the difference.
 static int wl_array_take(struct wl_filler *filler, size_t bytes,
 			 struct wl_grant *grant)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file takes memory by contexts, each of which takes memory of a size that the driver chooses.
+// The ways in this file take memory by contexts. The driver chooses the size of a context's memory.
 
 #include "ways.h"
 
@@ -13,8 +13,8 @@ static size_t wl_free_bytes(struct wl_filler *filler)
 	return available;
 }
 
-// A new context becomes the current context. The function restores the session's context, and takes
-// the decrease of free memory as the new context's size.
+// wl_context_made restores the session's context, because a new context becomes the current
+// context. wl_context_made takes the decrease of free memory as the new context's size.
 static int wl_context_made(struct wl_filler *filler, uintptr_t made,
 			   size_t free_before, struct wl_grant *grant)
 {

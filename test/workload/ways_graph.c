@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file takes memory by memory nodes of graphs, added in three ways. The launch of the graph
-// acquires their memory, which stays after the launch, because nothing frees it.
+// The ways in this file take memory by memory nodes of graphs, added in three ways. The launch of
+// the graph acquires the nodes' memory. The memory stays after the launch, because no node frees
+// the memory.
 
 #include "ways.h"
 
@@ -26,7 +27,7 @@ static int wl_graph_launch(struct wl_filler *filler, CUgraphExec exec)
 		      filler->stream);
 }
 
-// wl_graph_run instantiates the graph, launches it once, and destroys the graph itself in any case.
+// wl_graph_run instantiates the graph, launches it once, and destroys the graph in any case.
 static int wl_graph_run(struct wl_filler *filler, CUgraph graph,
 			CUdeviceptr pointer, size_t bytes,
 			struct wl_grant *grant)
@@ -120,7 +121,7 @@ static int wl_graph_give(struct wl_filler *filler, const struct wl_grant *grant)
 		      (CUgraphExec)(uintptr_t)grant->extra);
 }
 
-// The driver keeps graphs' memory for later graphs until it is trimmed.
+// wl_graph_settle trims the memory of graphs, which the driver keeps for later graphs.
 static int wl_graph_settle(struct wl_filler *filler)
 {
 	return WL_TRY(filler, graph_mem_trim, "cuDeviceGraphMemTrim",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file takes linear memory, managed memory, virtual memory management, and variables of
-// modules.
+// The ways in this file take linear memory, managed memory, memory of virtual memory management,
+// and variables of modules.
 
 #include "ways.h"
 
@@ -90,7 +90,7 @@ static int wl_vmm_prepare(struct wl_filler *filler)
 		      &filler->granularity, &properties, 0);
 }
 
-// wl_vmm_place maps the memory and makes it accessible; on failure only the handle remains.
+// wl_vmm_place maps the memory and makes the memory accessible. On failure only the handle remains.
 static int wl_vmm_place(struct wl_filler *filler, struct wl_grant *grant)
 {
 	CUmemAccessDesc access = {
@@ -145,7 +145,7 @@ static int wl_vmm_give(struct wl_filler *filler, const struct wl_grant *grant)
 		      grant->bytes);
 }
 
-// A variable of the wanted size takes a module's memory.
+// wl_module_take takes memory by a module with a variable of the wanted size.
 static int wl_module_take(struct wl_filler *filler, size_t bytes,
 			  struct wl_grant *grant)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file takes stream-ordered memory: from the device's pool, by the per-thread default stream,
-// and from a separate pool.
+// The ways in this file take stream-ordered memory: from the device's pool, by the per-thread
+// default stream, and from a separate pool.
 
 #include "ways.h"
 
-// Stream-ordered calls return before the device has answered; a grant is certain only after waiting
-// for the stream.
+// wl_granted waits for the stream, because stream-ordered calls return before the device has
+// answered. A grant is certain only after the wait.
 static int wl_granted(struct wl_filler *filler, CUdeviceptr pointer,
 		      size_t bytes, struct wl_grant *grant)
 {
@@ -49,7 +49,7 @@ static int wl_async_give(struct wl_filler *filler, const struct wl_grant *grant)
 		      filler->stream);
 }
 
-// A pool keeps freed memory, so it is trimmed after the last free.
+// wl_pool_settle trims the pool after the last free, because a pool keeps freed memory.
 static int wl_pool_settle(struct wl_filler *filler)
 {
 	if (WL_TRY(filler, stream_synchronize, "cuStreamSynchronize",

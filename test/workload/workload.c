@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// vgpu-workload contains the workloads of `vgpuctl verify` in one program, which is installed
-// beside the interposer. The program's first argument is the workload's name.
+// vgpu-workload contains the workloads of `vgpuctl verify` in one program. nri-vgpu installs the
+// program beside the interposer. The program's first argument is the workload's name.
 
 #include <stdio.h>
 #include <string.h>
 
 #include "options.h"
 
-// The workloads' own main functions, which are compiled under these names.
+// These are the workloads' own main functions, compiled under these names.
 int wl_main_card(int argc, char **argv);
 int wl_main_fill(int argc, char **argv);
 int wl_main_latency(int argc, char **argv);

@@ -77,7 +77,7 @@ def fill():
     free, total = cuda.current_context().get_memory_info()
     assert free < 2 * MIB and total >= granted, (free, total)
     del kept[0]
-    again = allocate(64 * MIB)  # Numba frees what it put off, and asks again
+    again = allocate(64 * MIB)  # Numba frees memory whose release it deferred, and asks again
     assert again is not None
     return {"granted": granted, "total": total}
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This program uses OpenACC: gcc's runtime translates it into requests to a
-// GPU. The program checks what a GPU that computes nothing can show: the copied
-// data, their order, the granted and the refused memory. The program prints one
-// line of JSON.
+// This program uses OpenACC, which gcc's runtime translates into requests to a GPU. The simulated
+// GPU computes nothing, so the program checks only the copied data, their order, and the granted
+// and the refused memory. The program prints one line of JSON.
 //
 //	openacc queues|fill
 #include <openacc.h>
@@ -16,7 +15,7 @@
 // A driver allocates memory in chunks of this size, which small pieces share.
 #define CHUNK (2 * MIB)
 
-// A driver may keep some empty chunks, and the size of modules may be known late.
+// A driver may keep some empty chunks, and may allocate the memory of modules late.
 #define KEPT (16 * MIB)
 
 enum { queues = 4, numbers = 1 << 20, rounds = 400 };
@@ -26,8 +25,8 @@ static size_t available(void)
 	return acc_get_property(0, acc_device_nvidia, acc_property_free_memory);
 }
 
-// order: in a queue the last copy counts, and a queue's work comes after the work for which it
-// waits.
+// order checks that the last copy in a queue counts, and that a queue's work comes after the work
+// for which the queue waits.
 static void order(void)
 {
 	int *first = malloc(numbers * sizeof *first), *last = malloc(numbers * sizeof *last);
@@ -58,8 +57,8 @@ static void order(void)
 	free(last);
 }
 
-// regions: kernels in queues. Each region has memory that the runtime frees when the queue has
-// reached it: from a callback, in which the driver frees nothing, so the memory is freed later.
+// regions runs kernels in queues. The runtime frees a region's memory when the queue has reached
+// the region. The runtime defers the release, because the driver frees nothing in the callback.
 // Together the regions would exceed every limit of the tests.
 static void regions(void)
 {
@@ -81,7 +80,8 @@ static void regions(void)
 		free(a[q]);
 }
 
-// fill allocates until it is refused, then smaller pieces, until all is taken.
+// fill allocates pieces until the driver refuses a piece, and then ever smaller pieces, until no
+// memory is left.
 static size_t fill(void)
 {
 	size_t granted = 0, piece = 64 * MIB;
@@ -122,7 +122,7 @@ int main(int argc, char **argv)
 	} else {
 		granted = fill();
 	}
-	// The runtime frees the rest of queues when it next allocates.
+	// The runtime frees the rest of the queues' memory at its next allocation.
 	acc_free(acc_malloc(MIB));
 	CHECK(available() < before + KEPT && available() + KEPT > before);
 	printf("{\"devices\": %d, \"granted\": %zu}\n", acc_get_num_devices(acc_device_nvidia), granted);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This program uses OpenMP's target constructs: gcc's runtime translates them
-// into requests to a GPU. The program checks what a GPU that computes nothing
-// can show: the copied data, the granted and the refused memory. The program
-// prints one line of JSON.
+// This program uses OpenMP's target constructs, which gcc's runtime translates into requests to a
+// GPU. The simulated GPU computes nothing, so the program checks only the copied data, and the
+// granted and the refused memory. The program prints one line of JSON.
 //
 //	openmp map|fill
 #include <omp.h>
@@ -25,7 +24,7 @@ int moved(int i)
 }
 #pragma omp end declare target
 
-// globals: variables on the GPU have the initial values of the source.
+// globals checks that variables on the GPU have the initial values of the source.
 static void globals(void)
 {
 	memset(squares, -1, sizeof squares);
@@ -36,7 +35,7 @@ static void globals(void)
 	CHECK(shift == -3);
 }
 
-// mapping: data that is copied to the GPU comes back, at any offset.
+// mapping checks that data that is copied to the GPU comes back, at any offset.
 static void mapping(void)
 {
 	int *a = malloc(numbers * sizeof *a);
@@ -56,7 +55,7 @@ static void mapping(void)
 	free(a);
 }
 
-// tasks: target tasks in their order, without waiting for each.
+// tasks runs target tasks in their order, without a wait for each task.
 static void tasks(void)
 {
 	int *a = calloc(numbers, sizeof *a);
@@ -86,7 +85,8 @@ static void copying(void)
 	free(here);
 }
 
-// fill allocates until it is refused, then smaller pieces, until all is taken.
+// fill allocates pieces until the driver refuses a piece, and then ever smaller pieces, until no
+// memory is left.
 static size_t fill(void)
 {
 	size_t granted = 0, piece = 64 * MIB;
@@ -105,7 +105,7 @@ static size_t fill(void)
 		}
 	}
 	CHECK(count < 4096);
-	// Freed memory can be allocated again.
+	// The program can allocate freed memory again.
 	omp_target_free(all[0], device);
 	all[0] = omp_target_alloc(64 * MIB, device);
 	CHECK(all[0]);

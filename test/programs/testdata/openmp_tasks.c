@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // This program uses all GPUs at once by OpenMP's target constructs: chains of tasks without waits
-// between them, several threads of the host, and OpenMP's functions for memory. The program checks
-// what a GPU that computes nothing can show, namely the copied data. The program prints one line of
+// between them, several threads of the host, and OpenMP's functions for memory. The simulated GPU
+// computes nothing, so the program checks only the copied data. The program prints one line of
 // JSON.
 #include <omp.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static int entry(int i)
 }
 #pragma omp end declare target
 
-// tables: each GPU has a table, which is written there and read back.
+// tables checks that each GPU has a table, which the program writes and reads back.
 static void tables(int device)
 {
 	for (int i = 0; i < 1 << 16; i++)
@@ -33,7 +33,7 @@ static void tables(int device)
 		CHECK(table[i] == i + device);
 }
 
-// chains: two chains of tasks on a GPU, each in its order.
+// chains runs two chains of tasks on a GPU, each chain in its order.
 static void chains(int device)
 {
 	int *a = calloc(numbers, sizeof *a), *b = calloc(numbers, sizeof *b);
@@ -51,7 +51,7 @@ static void chains(int device)
 	free(b);
 }
 
-// threads: threads of the host use the GPUs at once.
+// threads makes threads of the host use the GPUs at once.
 static void threads(int devices)
 {
 #pragma omp parallel for num_threads(4)
@@ -67,7 +67,7 @@ static void threads(int devices)
 	}
 }
 
-// rectangle: a part of a square comes back, and nothing around it.
+// rectangle checks that a part of a square comes back, without the data around the part.
 static void rectangle(const char *there, int device)
 {
 	const size_t volume[2] = {part, part}, offsets[2] = {at, at}, sides[2] = {side, side};
@@ -84,7 +84,7 @@ static void rectangle(const char *there, int device)
 		}
 }
 
-// memory: data that is copied to a GPU, and from there to other memory of the GPU, comes back.
+// memory checks that data that is copied to a GPU, and then to other memory of the GPU, comes back.
 static void memory(int device)
 {
 	int host = omp_get_initial_device();
