@@ -48,7 +48,8 @@ func TestCommitMessage(t *testing.T) {
 	}
 }
 
-// commit-message.sh checks each commit of a range, except merges.
+// TestCommitMessagesOfARange checks that commit-message.sh checks each commit of a range, except
+// merges.
 func TestCommitMessagesOfARange(t *testing.T) {
 	repository := t.TempDir()
 	git := func(args ...string) {

@@ -42,8 +42,8 @@ var sound = map[string]string{
 
 const base = "order low < high\nobjects build\nprefix vg_\n"
 
-// plant writes rules and the files of sound, replaces files by those of the same name in changed,
-// and compiles the sources.
+// plant writes rules and the files of sound, replaces files by the files of the same name in
+// changed, and compiles the sources.
 func plant(t *testing.T, rules string, changed map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
