@@ -147,8 +147,9 @@ func TestPatcherHasNoPrivileges(t *testing.T) {
 	}
 }
 
-// The agent passes paths to the runtime, which mounts the paths from the host. Therefore each path
-// must be the same on the host and in the agent's container.
+// TestAgentSeesTheHostsPathsUnderTheirNames checks that each path is the same on the host and in
+// the agent's container. The agent passes paths to the runtime, which mounts the paths from the
+// host.
 func TestAgentSeesTheHostsPathsUnderTheirNames(t *testing.T) {
 	cfg := config.Default()
 	paths := append([]string{
@@ -179,7 +180,8 @@ func TestAgentSeesTheHostsPathsUnderTheirNames(t *testing.T) {
 	}
 }
 
-// Guard and agent identify an agent by its privileges, in any namespace.
+// TestTheAgentIsKnownByWhatItHas checks that guard and agent identify an agent by its privileges,
+// in any namespace.
 func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 	if got := config.Default().Node.ExemptNamespaces; len(got) != 0 {
 		t.Errorf("exempt are %v", got)
@@ -201,7 +203,8 @@ func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 	}
 }
 
-// The policy for the patcher contains the default names of resources.
+// TestPolicyKnowsTheDefaultNames checks that the policy for the patcher contains the default names
+// of resources.
 func TestPolicyKnowsTheDefaultNames(t *testing.T) {
 	policy := find[admissionv1.ValidatingAdmissionPolicy](t)["extended-resource-patcher"]
 	k := slices.IndexFunc(policy.Spec.Variables, func(v admissionv1.Variable) bool { return v.Name == "defaults" })

@@ -41,8 +41,8 @@ func checkSeries(t *testing.T, where, expression string) {
 	}
 }
 
-// Every alert uses existing series, waits before it fires, describes the problem,
-// and links to a fix.
+// TestAlerts checks that every alert uses existing series, waits before it fires, describes the
+// problem, and links to a fix.
 func TestAlerts(t *testing.T) {
 	var rules struct {
 		Groups []struct {
@@ -77,8 +77,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// Every dashboard uses existing series, queries the selected data source, and
-// describes each panel.
+// TestDashboards checks that every dashboard uses existing series, queries the selected data
+// source, and has a description.
 func TestDashboards(t *testing.T) {
 	paths, err := filepath.Glob("grafana/*.json")
 	if err != nil || len(paths) != 4 {

@@ -197,7 +197,8 @@ func ofContainer(pod corev1.PodSpec, container corev1.Container) []string {
 	return all
 }
 
-// The table justifies every privilege, and lists no other privilege.
+// TestEachPrivilegeIsInTheTable checks that the table justifies every privilege, and lists no other
+// privilege.
 func TestEachPrivilegeIsInTheTable(t *testing.T) {
 	var got, want []string
 	for _, file := range []string{"nri-vgpu.yaml", "uninstall.yaml", "render/testdata/default.golden"} {
@@ -215,7 +216,7 @@ func TestEachPrivilegeIsInTheTable(t *testing.T) {
 
 var table = regexp.MustCompile(`(?s)(<!-- privileges: begin, written by a test -->\n).*?(<!-- privileges: end -->)`)
 
-// docs/reference/privileges.md contains the table.
+// TestPrivilegesAreDocumented checks that docs/reference/privileges.md contains the table.
 func TestPrivilegesAreDocumented(t *testing.T) {
 	const path = "../docs/reference/privileges.md"
 	text := read(t, path)

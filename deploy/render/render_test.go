@@ -171,7 +171,8 @@ func dataOf(t *testing.T, rendered, name, key string) string {
 	return ""
 }
 
-// The benchmarks measure the scheduler with the plugins of the chart.
+// TestBenchmarksHaveThePluginsOfTheChart checks that the benchmarks measure the scheduler with the
+// plugins of the chart.
 func TestBenchmarksHaveThePluginsOfTheChart(t *testing.T) {
 	plugins := func(text []byte) any {
 		var configuration struct {
@@ -195,7 +196,7 @@ func TestBenchmarksHaveThePluginsOfTheChart(t *testing.T) {
 	}
 }
 
-// Every key with its default as a value results in this default.
+// TestEveryKeyIsAValue checks that every key with its default as a value results in this default.
 func TestEveryKeyIsAValue(t *testing.T) {
 	all, err := keys(root)
 	if err != nil {
@@ -300,7 +301,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// The chart contains the alerts and dashboards unchanged.
+// TestAlertsAndDashboards checks that the chart contains the alerts and dashboards unchanged.
 func TestAlertsAndDashboards(t *testing.T) {
 	rendered := template(t, "nri-vgpu-system", "--set", "prometheus.rules.enabled=true", "--set", "grafana.dashboards.enabled=true")
 	var alerts, want struct{ Spec, Groups any }
@@ -342,8 +343,9 @@ func TestAlertsAndDashboards(t *testing.T) {
 	}
 }
 
-// With metrics.authentication, agent and patcher may create reviews, and Prometheus
-// sends its token. Without the value, the chart contains neither object.
+// TestMetricsAuthentication checks that agent and patcher may create reviews with
+// metrics.authentication, and that Prometheus sends its token. Without the value, the chart
+// contains neither object.
 func TestMetricsAuthentication(t *testing.T) {
 	const reviews = "name: system:auth-delegator"
 	plain := template(t, "nri-vgpu-system", "--set", "prometheus.serviceMonitor.enabled=true")
@@ -390,7 +392,7 @@ func byName(a, b runtime.Object) int {
 	return strings.Compare(a.(metav1.Object).GetName(), b.(metav1.Object).GetName())
 }
 
-// The kubelet probes the agent at the configured address.
+// TestProbes checks that the kubelet probes the agent at the configured address.
 func TestProbes(t *testing.T) {
 	for address, want := range map[string]corev1.ContainerPort{
 		"127.0.0.1:9396": {ContainerPort: 9396, HostPort: 9396, HostIP: "127.0.0.1"},
@@ -417,7 +419,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// A packaged chart contains all files, because it cannot read other directories.
+// TestPackageIsWhole checks that a packaged chart contains all files, because it cannot read other
+// directories.
 func TestPackageIsWhole(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := helm(t, "package", chart, "--destination", dir); err != nil {
