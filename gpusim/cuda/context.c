@@ -160,8 +160,8 @@ CU_API CUresult cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device)
 	return create(out, flags, device);
 }
 
-/* Affinity and creation parameters request parts of a GPU, or CIG. The simulator ignores both kinds
- * of parameters. */
+/* cuCtxCreate_v3 does not support affinity parameters, which request parts of a GPU. cuCtxCreate_v4
+ * ignores creation parameters, which request parts of a GPU or CIG. */
 CU_API CUresult cuCtxCreate_v3(CUcontext *out, void *affinity, int count, unsigned flags,
 			       CUdevice device)
 {
@@ -222,7 +222,8 @@ CU_API CUresult cuCtxDetach(CUcontext handle)
 
 /* ---- primary contexts ---- */
 
-/* Only one thread at a time creates or ends a device's primary context. */
+/* primary_lock returns the lock with which only one thread at a time creates or ends a device's
+ * primary context. */
 static pthread_mutex_t *primary_lock(const struct sim_device *device)
 {
 	static pthread_mutex_t locks[GS_MAX_GPUS] = {[0 ... GS_MAX_GPUS - 1] = PTHREAD_MUTEX_INITIALIZER};

@@ -175,7 +175,7 @@ CU_API CUresult cuCtxSetLimit(unsigned limit, size_t value)
 	return err;
 }
 
-/* The preferences below have no effect. */
+/* cuCtxGetCacheConfig and the calls below return or accept preferences without effect. */
 CU_API CUresult cuCtxGetCacheConfig(int *config)
 {
 	if (!config)

@@ -98,8 +98,7 @@ CU_API CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUg
 }
 
 /*
- * A step of the executable graph has the enabled state, not the node of the
- * graph.
+ * cuGraphNodeSetEnabled changes a step of the executable graph, not the node of the graph.
  */
 CU_API CUresult cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode node, unsigned enabled)
 {

@@ -187,7 +187,8 @@ CU_API CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)
 	return cuFuncGetModule(library, kernel);
 }
 
-/* A kernel has a function in every context. */
+/* cuKernelGetFunction returns the kernel's handle, because a kernel is a function in every context.
+ */
 CU_API CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
 	CUmodule module;

@@ -36,7 +36,7 @@ static CUresult add_kernel(CUgraphNode *out, CUgraph graph, const CUgraphNode *d
 	return err ? err : finish(out, node, sim_node_set_kernel(node, params));
 }
 
-/* The first version's parameters end before kern and ctx. */
+/* widen converts parameters of the first version, which end before kern and ctx. */
 static CUDA_KERNEL_NODE_PARAMS widen(const void *v1)
 {
 	CUDA_KERNEL_NODE_PARAMS params = {0};
@@ -222,8 +222,8 @@ CU_API CUresult cuGraphAddNode(CUgraphNode *out, CUgraph graph, const CUgraphNod
 }
 
 /*
- * Edge data can request programmatic launches. In this simulator every dependency is a full
- * dependency.
+ * cuGraphAddNode_v2 ignores edge data, which can request programmatic launches. In this simulator
+ * every dependency is a full dependency.
  */
 CU_API CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph, const CUgraphNode *deps,
 				  const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params)

@@ -13,7 +13,8 @@ CU_API CUresult cuProfilerStop(void)
 }
 
 /*
- * Managed memory is already on the GPU, so advice and prefetches have no effect.
+ * known checks an address of managed memory. Managed memory is already on the GPU, so advice and
+ * prefetches have no effect.
  */
 static CUresult known(CUdeviceptr address)
 {

@@ -205,7 +205,7 @@ static CUresult launch_host(CUstream handle, bool ptds, CUhostFn fn, void *data)
 CU_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void *data),
 	launch_host(stream, ptds, fn, data))
 
-/* The older callback receives its stream. */
+/* callback is a callback of the older API, which receives its stream. */
 struct callback {
 	CUstreamCallback fn;
 	CUstream stream;

@@ -64,7 +64,7 @@ CU_API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 	return allocate(ALLOC_LINEAR, size, address);
 }
 
-/* The first API's addresses have 32 bits. */
+/* cuMemAlloc is a call of the first API, whose addresses have 32 bits. */
 CU_API CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned size)
 {
 	struct sim_context *context;
@@ -138,7 +138,8 @@ CU_API CUresult cuMemAllocPitch(CUdeviceptr_v1 *address, unsigned *pitch, unsign
 	return cuMemAlloc(address, (unsigned)(wide * height));
 }
 
-/* Managed memory counts as resident on the GPU from its allocation on. */
+/* cuMemAllocManaged charges managed memory at once, because managed memory counts as resident on
+ * the GPU. */
 CU_API CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags)
 {
 	if (flags != 1 && flags != 2)

@@ -36,7 +36,7 @@ static CUresult greet(int fd, struct gs_mps_welcome *welcome)
 	return (CUresult)welcome->error;
 }
 
-/* The environment can only narrow the daemon's settings. */
+/* own_part returns the process's part. The environment can only narrow the daemon's settings. */
 static uint32_t own_part(uint32_t server)
 {
 	const char *text = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");

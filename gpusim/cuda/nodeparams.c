@@ -23,7 +23,7 @@ CU_API CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NO
 	return err;
 }
 
-/* The first version's structure ends before kern. */
+/* cuGraphKernelNodeGetParams fills the first version's structure, which ends before kern. */
 CU_API CUresult cuGraphKernelNodeGetParams(CUgraphNode handle, void *params)
 {
 	struct sim_node *node;
@@ -170,7 +170,8 @@ CU_API CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from
 	return err ? err : typed(from, CU_GRAPH_NODE_TYPE_KERNEL, to, &node);
 }
 
-/* Attributes are hints to hardware that the simulator does not have. */
+/* cuGraphKernelNodeSetAttribute accepts attributes without effect. Attributes are hints to hardware
+ * that the simulator does not have. */
 CU_API CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, int id, const void *value)
 {
 	struct sim_node *node;

@@ -102,7 +102,8 @@ static union value read_attribute(const struct sim_alloc *alloc, int attribute, 
 	return value;
 }
 
-/* Unknown addresses are ordinary host memory: their attributes read as zero. */
+/* get returns an attribute of an address. Unknown addresses are ordinary host memory, whose
+ * attributes read as zero. */
 static CUresult get(void *out, int attribute, CUdeviceptr address, bool strict)
 {
 	const struct sim_alloc *alloc;

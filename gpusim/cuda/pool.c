@@ -310,7 +310,8 @@ CU_API CUresult cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void *
 	return CUDA_SUCCESS;
 }
 
-/* A high-water mark can only be reset to the current value. */
+/* set_wide sets an attribute of 64 bits. A program can only reset a high-water mark to the current
+ * value. */
 static CUresult set_wide(struct sim_pool *pool, int attribute, uint64_t value)
 {
 	if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)

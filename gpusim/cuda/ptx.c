@@ -3,9 +3,9 @@
  * This file reads from PTX text the data that the simulator needs: entries, their parameters, the
  * module's global variables, and the names that modules share. A kernel whose body reads
  * %globaltimer and whose first parameter is a .u64 with "ns" in its name runs for that many
- * nanoseconds. If the next three parameters are .u64 with "mine", "theirs" and "turn" in their
- * names, the kernel then writes the turn to the first address and waits for the turn at the second
- * address.
+ * nanoseconds. The next three parameters may be .u64 with "mine", "theirs" and "turn" in their
+ * names. Then the kernel writes the turn to the first address after its time, and waits for the
+ * turn at the second address.
  *
  * In linked text, each of the joined texts begins with .version.
  */

@@ -56,7 +56,7 @@ struct ptx_symbol {
 	unsigned unit; /* index of the symbol's text */
 };
 
-/* ptx is one text, or several linked texts, one behind the other. */
+/* ptx is one text, or several linked texts in a row. */
 struct ptx {
 	struct ptx_entry *entries;
 	size_t entry_count;
@@ -93,7 +93,7 @@ void ptx_symbols_free(struct ptx *ptx);
  */
 CUresult ptx_check_symbols(const struct ptx *ptx, char *log, size_t room);
 
-/* ptx_global_bytes returns the bytes of the variables in device memory, one behind the other. */
+/* ptx_global_bytes returns the total size of the variables in device memory. */
 uint64_t ptx_global_bytes(const struct ptx *ptx);
 
 #endif

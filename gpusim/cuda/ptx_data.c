@@ -16,7 +16,8 @@ struct value {
 	bool negative;
 };
 
-/* 0f3F800000 and 0d3FF0000000000000 are the bits of floating-point numbers. */
+/* number_of returns the bits of a number. 0f3F800000 and 0d3FF0000000000000 are the bits of
+ * floating-point numbers. */
 static uint64_t number_of(struct text word, uint32_t element)
 {
 	bool bits = word.end - word.at > 2 && word.at[0] == '0' && strchr("fFdD", word.at[1]);

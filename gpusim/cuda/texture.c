@@ -140,7 +140,7 @@ static CUresult check_texture(const CUDA_TEXTURE_DESC *desc, const CUDA_RESOURCE
 	return CUDA_SUCCESS;
 }
 
-/* Only arrays may have a view that differs from their shape. */
+/* check_view checks a view. Only arrays may have a view that differs from their shape. */
 static CUresult check_view(const CUDA_RESOURCE_VIEW_DESC *view, const CUDA_RESOURCE_DESC *resource)
 {
 	if (!view)

@@ -242,9 +242,9 @@ nvmlReturn_t nv_enter_device(nvmlDevice_t device)
 }
 
 /*
- * The check for dead processes makes a system call for each process, and the time of each call
- * grows with the number of processes. With at least CROWD live processes, nv_lock checks at most
- * once in FRESH_NS.
+ * CROWD is the number of live processes from which nv_lock checks for dead processes at most once
+ * in FRESH_NS. The check makes a system call for each process, and the time of each call grows with
+ * the number of processes.
  */
 #define CROWD 64
 #define FRESH_NS 500000

@@ -6,7 +6,8 @@
 #include "nvml_abi.h"
 #include "state.h"
 
-/* A device handle is a pointer into the library's table of visible GPUs. */
+/* nv_device is an entry of the library's table of visible GPUs. A device handle is a pointer to an
+ * nv_device. */
 struct nv_device {
 	uint32_t gpu; /* the device's index in the state */
 	uint32_t index; /* among the visible GPUs */

@@ -3,9 +3,9 @@
 #include "nvml.h"
 
 /*
- * A process in a container cannot determine its pid on the host. In the simulator, the container's
- * pid on the host is unknown until an observer on the host has read the processes. Until then the
- * process has a number above 4194304, the highest pid of a kernel.
+ * UNSEEN_PIDS is the base of the host pids of processes in containers before an observer on the
+ * host has read the processes. A process in a container cannot determine its pid on the host.
+ * UNSEEN_PIDS is above 4194304, the highest pid of a kernel.
  */
 #define UNSEEN_PIDS 5000000
 

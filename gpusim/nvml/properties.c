@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file implements properties and modes. Some values are configured. Most values are those of
- * an idle H200.
+ * This file implements properties and modes. Some values are configured. Most values are the values
+ * of an idle H200.
  */
 #include "nvml.h"
 

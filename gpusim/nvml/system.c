@@ -71,7 +71,7 @@ NVML_FUNCTION(nvmlSystemGetProcessName, unsigned pid, char *name, unsigned lengt
 	return NVML_SUCCESS;
 }
 
-/* There are no units and no excluded devices. */
+/* none returns a count of 0, because the simulator has no units and no excluded devices. */
 static nvmlReturn_t none(unsigned *count)
 {
 	nvmlReturn_t result = nv_enter();

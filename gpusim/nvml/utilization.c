@@ -78,7 +78,7 @@ NVML_FUNCTION(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, struct nvml_ut
 	return NVML_SUCCESS;
 }
 
-/* Engines without simulation are idle. */
+/* idle_engine reports an idle engine, for engines that are not simulated. */
 static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned *busy, unsigned *period_us)
 {
 	nvmlReturn_t result = nv_enter_device(device);

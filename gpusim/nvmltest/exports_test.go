@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// TestExports compares the library's names with those of the real library.
+// TestExports compares the library's names with the names of the real library.
 func TestExports(t *testing.T) {
 	got := exports(t)
 	want := lines(t, "../data/libnvidia-ml-exports.txt")

@@ -42,7 +42,8 @@
 #define GS_NO_PROC UINT32_MAX
 #define GS_MPS_CLIENTS 48u     /* MPS clients that one GPU can serve */
 #define GS_DEMAND_ALL 1000000u /* a kernel that fills the whole GPU, in ppm */
-/* Identity i locks the byte GS_LOCK_BASE + i of the state file. */
+/* GS_LOCK_BASE is the first lock byte. Identity i locks the byte GS_LOCK_BASE + i of the state
+ * file. */
 #define GS_LOCK_BASE INT64_C(0x4000000000)
 /* GS_NVML_LOCK is the byte of NVML's own lock (struct gs_driver, nvml_lock). */
 #define GS_NVML_LOCK (GS_LOCK_BASE + GS_MAX_IDS)

@@ -117,7 +117,7 @@ static void watched(void *nothing)
 	CHECK(reached == 2); /* a call that fails has no effect */
 }
 
-/* The call that loads the profile is one of the calls that fail. */
+/* first checks that the call that loads the profile is one of the calls that fail. */
 static void first(void *nothing)
 {
 	static const struct gs_driver driver = {
@@ -143,7 +143,7 @@ static void *call_often(void *nothing)
 	return NULL;
 }
 
-/* Exactly the configured number of calls fails, in any thread. */
+/* threads checks that exactly the configured number of calls fails, in any thread. */
 static void threads(void *nothing)
 {
 	static const struct gs_driver driver = {

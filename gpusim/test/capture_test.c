@@ -245,7 +245,7 @@ static double now_ms(void)
 	return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
 }
 
-/* Once 1024 items are queued, an event's record waits as a launch does. */
+/* a_full_channel checks that an event's record waits like a launch once 1024 items are queued. */
 static void a_full_channel(void)
 {
 	DRIVER(cuEventRecord, CUevent, CUstream);

@@ -84,7 +84,8 @@ static void the_clock_is_slewed(void *unused)
 	BETWEEN(ms[0], 4.035, 4.055);
 }
 
-/* The streams use queues 1, 0 and 1. The default stream uses the first hardware queue. */
+/* streams_share_queues uses streams on queues 1, 0 and 1. The default stream uses the first
+ * hardware queue. */
 static void streams_share_queues(void *unused)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);
@@ -112,7 +113,8 @@ static void streams_share_queues(void *unused)
 	BETWEEN((double)(gs_now() - from) / 1e6, 49, 60);
 }
 
-/* A kernel waits only until the work ahead in its hardware queue is issued. */
+/* kernels_of_a_queue_run_side_by_side checks that a kernel waits only until the work ahead in its
+ * hardware queue is issued. */
 static void kernels_of_a_queue_run_side_by_side(void *unused)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);

@@ -294,7 +294,8 @@ static void infos(void *call, int count)
 		OK(info(&values[0], &values[1]));
 }
 
-/* The recorded figures of pairs are for 2 MiB. Each call has half of the pair's cost. */
+/* pairs makes pairs of calls for 2 MiB, as in the recorded figures. Each call has half of the
+ * pair's cost. */
 static void pairs(void *call, int count)
 {
 	DRIVER(cuMemFree_v2, CUdeviceptr);

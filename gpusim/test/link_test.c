@@ -130,7 +130,7 @@ static void links(void)
 	CHECK(physical(getpid(), 0) == before);
 }
 
-/* An image can be linked again, and can be loaded from a file. */
+/* images checks that an image can be linked again, and can be loaded from a file. */
 static void images(void)
 {
 	DRIVER(cuLinkCreate_v2, unsigned, int *, void **, CUlinkState *);
@@ -220,8 +220,8 @@ static void in_callback(CUstream stream, CUresult status, void *data)
 	seen[2] = cuStreamQuery(stream);
 }
 
-/* A stream's host function may not call the driver. Another thread frees memory for the host
- * function. */
+/* callbacks checks that a stream's host function may not call the driver. Another thread frees
+ * memory for the host function. */
 static void callbacks(void)
 {
 	DRIVER(cuMemAlloc_v2, CUdeviceptr *, size_t);

@@ -51,7 +51,8 @@ static void linear(void)
 	CHECK(mine() == CONTEXT);
 }
 
-/* In this test free_waits is no; unkind_test.c tests the other case. */
+/* a_free_does_not_wait tests a driver without free_waits. unkind_test.c tests a driver with
+ * free_waits. */
 static void a_free_does_not_wait(void *unused)
 {
 	DRIVER(cuMemAlloc_v2, CUdeviceptr *, size_t);
@@ -408,7 +409,8 @@ static void export_pool(void *unused)
 	CHECK(physical(getpid(), 0) == CONTEXT + 6 * MIB);
 }
 
-/* Imported allocations of pools also cost nothing. The allocations end with their exporter. */
+/* imported_pieces_cost_nothing checks that imported allocations of pools cost no memory, and end
+ * with their exporter. */
 static void imported_pieces_cost_nothing(void *unused)
 {
 	DRIVER(cuMemPoolImportFromShareableHandle, CUmemoryPool *, void *, int, unsigned long long);
@@ -436,7 +438,8 @@ static void imported_pieces_cost_nothing(void *unused)
 	CHECK(mine() == CONTEXT);
 }
 
-/* A context's memory for kernels grows with its limits, and is freed with the context. */
+/* raised_limits checks that a context's memory for kernels grows with the context's limits, and is
+ * freed with the context. */
 static void raised_limits(void *unused)
 {
 	DRIVER(cuDevicePrimaryCtxReset_v2, CUdevice);

@@ -95,7 +95,8 @@ static void what_is_bound_stays(void)
 	CHECK(cuMemRelease(group) == CUDA_ERROR_INVALID_VALUE);
 }
 
-/* Memory bound by its address outlives its mapping, and a mapped object stays alive. */
+/* what_is_mapped_is_bound checks that memory bound by its address outlives its mapping, and that a
+ * mapped object stays alive. */
 static void what_is_mapped_is_bound(void)
 {
 	DRIVER(cuMemRelease, CUmemGenericAllocationHandle);

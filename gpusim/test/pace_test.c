@@ -92,7 +92,7 @@ static pid_t start_saturating(void)
 	return pid;
 }
 
-/* The slice is 2 ms, and a switch loses 1 ms. */
+/* a_preemption_costs measures the loss by switches. The slice is 2 ms, and a switch loses 1 ms. */
 static void a_preemption_costs(void *unused)
 {
 	pid_t pids[2] = {start_saturating(), start_saturating()};
@@ -110,7 +110,8 @@ static void a_preemption_costs(void *unused)
 
 #define TURNS 20
 
-/* The GPU switches to a process with a short kernel, and the process yields the GPU. */
+/* a_yield_costs measures the loss when the GPU switches to a process with a short kernel, which
+ * yields the GPU. */
 static void a_yield_costs(void *unused)
 {
 	DRIVER(cuCtxSynchronize, void);
@@ -177,7 +178,8 @@ static void *nvml(const char *name)
 	return symbol;
 }
 
-/* Six samples a second name one process each, with all of the GPU's time. */
+/* a_sample_names_one_process checks that six samples a second name one process each, with all of
+ * the GPU's time. */
 static void a_sample_names_one_process(void *unused)
 {
 	nvmlReturn_t (*init)(void) = (nvmlReturn_t(*)(void))nvml("nvmlInit_v2");

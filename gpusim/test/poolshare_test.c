@@ -182,8 +182,8 @@ static void check_piece(CUdeviceptr address, CUmemoryPool pool, uint64_t size)
 	CHECK(length == size && of == pool);
 }
 
-/* The child ends while this process uses the child's memory. This process is charged with the
- * memory until the pool ends. */
+/* imports_outlive_their_exporter lets the child end while this process uses the child's memory.
+ * This process is charged with the memory until the pool ends. */
 static void imports_outlive_their_exporter(struct sides *sides)
 {
 	DRIVER(cuMemPoolImportFromShareableHandle, CUmemoryPool *, void *, int, unsigned long long);

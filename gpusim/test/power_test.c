@@ -22,7 +22,8 @@ static double between(CUevent from, CUevent to)
 
 #define KERNELS 60
 
-/* The clock is 30 % faster for 20 ms, and 30 % slower for the next 20 ms. */
+/* the_clock_goes_up_and_down checks that the clock is 30 % faster for 20 ms, and 30 % slower for
+ * the next 20 ms. */
 static void the_clock_goes_up_and_down(void *unused)
 {
 	DRIVER(cuEventRecord, CUevent, CUstream);

@@ -173,7 +173,8 @@ static void die_holding(void *slot)
 }
 
 /*
- * The simulator never treats a new process as the living owner of a dead process's memory.
+ * a_newcomer_is_not_the_dead checks that the simulator never treats a new process as the living
+ * owner of a dead process's memory.
  */
 static void a_newcomer_is_not_the_dead(void *unused)
 {

@@ -186,7 +186,8 @@ static void latency_beside_a_saturating_neighbour(void *unused)
 	kill_hard(neighbour);
 }
 
-/* An event behind a kernel as long as a slice needs no second slice. */
+/* an_event_ends_with_the_slice checks that an event behind a kernel as long as a slice needs no
+ * second slice. */
 static void an_event_ends_with_the_slice(void *unused)
 {
 	DRIVER(cuEventCreate, CUevent *, unsigned);
@@ -233,7 +234,8 @@ static void a_dead_neighbour_stops_at_once(void *unused)
 
 #define MANY 700
 
-/* The legacy default stream waits for all blocking streams, whatever their number. */
+/* the_default_stream_waits_for_all checks that the legacy default stream waits for any number of
+ * blocking streams. */
 static void the_default_stream_waits_for_all(void *unused)
 {
 	DRIVER(cuStreamCreate, CUstream *, unsigned);
@@ -282,7 +284,8 @@ static void meet(CUstream stream, uint64_t ns, uint64_t mine, uint64_t theirs, u
 	OK(cuLaunchKernel(kernel("meet"), 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
 }
 
-/* Both kernels end with the later kernel. Kernels with another turn meet separately. */
+/* two_turns checks that both kernels of a turn end with the later kernel. Kernels with another turn
+ * meet separately. */
 static void two_turns(void)
 {
 	meet(stream_a, 5 * MS, 0x1000, 0x2000, 1);

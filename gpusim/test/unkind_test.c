@@ -108,7 +108,8 @@ static void a_free_waits_for_the_gpu(void)
 	CHECK(gs_now() - from >= 199 * MS);
 }
 
-/* This test's image is a fat binary with one compressed part of machine code. */
+/* a_compressed_image_costs_what_it_states loads a fat binary with one compressed part of machine
+ * code. */
 static void a_compressed_image_costs_what_it_states(void)
 {
 	DRIVER(cuLibraryLoadData, CUlibrary *, const void *, int *, void **, unsigned, int *, void **, unsigned);
@@ -163,8 +164,8 @@ static void export(void *argument)
 	CHECK(read(sides->socket[0], &byte, 1) == 1);
 }
 
-/* The child ends while this process uses the child's memory. From then on this process is charged
- * with the memory. */
+/* imports_outlive_their_exporter lets the child end while this process uses the child's memory.
+ * From then on this process is charged with the memory. */
 static void imports_outlive_their_exporter(struct sides *sides)
 {
 	DRIVER(cuIpcOpenMemHandle_v2, CUdeviceptr *, CUipcMemHandle, unsigned);

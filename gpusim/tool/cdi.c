@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gpusim cdi prints the Container Device Interface specification with which a container runtime
- * passes simulated GPUs to containers. `nvidia-ctk cdi generate` prints such a specification for
- * real GPUs.
+ * passes simulated GPUs to containers. `nvidia-ctk cdi generate` prints a specification for real
+ * GPUs.
  */
 #include "tool.h"
 
@@ -17,7 +17,7 @@ struct cdi_options {
 	const char *library_dir; /* of the libraries, in the container */
 };
 
-/* A JSON string is a valid YAML string. */
+/* print_path prints a path as a JSON string, which is a valid YAML string. */
 static void print_path(const char *dir, const char *file)
 {
 	char path[1024];

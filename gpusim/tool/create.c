@@ -45,7 +45,7 @@ struct options {
 	uint64_t seed;
 };
 
-/* add_profiles appends profiles to those of earlier options. */
+/* add_profiles appends profiles to the profiles of earlier options. */
 static bool add_profiles(struct options *options, const char *files)
 {
 	size_t length = options->named ? strlen(options->profiles) : 0;

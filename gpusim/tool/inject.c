@@ -37,7 +37,7 @@ static void set_hang(struct gs_handle *handle, uint32_t gpu, uint64_t seconds)
 			 __ATOMIC_RELAXED);
 }
 
-/* A changed recovery action is also an XID, as on a real GPU. */
+/* set_recovery sets the recovery action, and adds an XID, as a real GPU does. */
 static void set_recovery(struct gs_handle *handle, uint32_t gpu, uint64_t action)
 {
 	__atomic_store_n(&handle->state->gpus[gpu].faults.recovery, (uint32_t)action,
@@ -45,7 +45,7 @@ static void set_recovery(struct gs_handle *handle, uint32_t gpu, uint64_t action
 	gs_add_xid(handle, gpu, XID_RECOVERY_ACTION);
 }
 
-/* A GPU that falls off the bus writes a line to the kernel log, as a real GPU does. */
+/* lose makes a GPU fall off the bus. The kernel log gets an XID, as from a real GPU. */
 static void lose(struct gs_handle *handle, uint32_t gpu, uint64_t value)
 {
 	(void)value;

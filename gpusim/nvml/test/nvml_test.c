@@ -101,7 +101,7 @@ static void test_versions(void)
 		      device, &temperature) == NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
 }
 
-/* The call must not write beyond the end of an old structure. */
+/* test_pci checks that the call does not write beyond the end of an old structure. */
 static void test_pci(void)
 {
 	nvmlDevice_t device = device_at(1);
@@ -250,7 +250,7 @@ static void add_xid(void)
 	wait(NULL);
 }
 
-/* Threads query while another thread waits for an event. */
+/* test_threads makes threads query while another thread waits for an event. */
 static void test_threads(void)
 {
 	pthread_t threads[THREADS], waiter;
@@ -269,7 +269,7 @@ static void test_threads(void)
 	CHECK(CALL(nvmlEventSetFree, nvmlEventSet_t)(set) == NVML_SUCCESS);
 }
 
-/* A forked child continues to use the library that its parent initialised. */
+/* test_fork checks that a forked child continues to use the library that its parent initialised. */
 static void test_fork(void)
 {
 	int status = 0;
@@ -284,7 +284,7 @@ static void test_fork(void)
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
-/* A container sees the GPUs whose device files it has. */
+/* test_visibility checks that a container sees the GPUs whose device files it has. */
 static void test_visibility(void)
 {
 	char path[64];
