@@ -12,7 +12,7 @@ import (
 )
 
 // The processors of a virtual machine, and every program with them, sometimes stall for
-// milliseconds. No limiter can compensate a container for such a loss.
+// milliseconds. No limiter can compensate a container for a stall.
 const (
 	stallPeriod   = time.Millisecond // between two readings of the clock on a processor
 	stallLeast    = time.Millisecond // a greater delay is a stall

@@ -120,7 +120,8 @@ func each(r Record, of func(Tenant) float64) []float64 {
 	return values
 }
 
-// A window of 100 ms cannot keep within 5 points if one launch takes longer than windowLaunchUS.
+// windowLaunchUS bounds the launches of points whose windows are judged. With a longer launch, a
+// window of 100 ms cannot keep within 5 points.
 const (
 	windowKernelUS = 2000
 	windowLaunchUS = 5000
@@ -138,7 +139,8 @@ func windowErrors(r Record) ([]float64, int) {
 	return []float64{*r.P99WindowErrorPoints}, 0
 }
 
-// A second cannot keep within 10 points if one launch takes longer than secondLaunchUS.
+// secondLaunchUS bounds the launches of points whose first second is judged. With a longer launch,
+// a second cannot keep within 10 points.
 const secondLaunchUS = 100000
 
 func firstSecond(r Record) ([]float64, int) {

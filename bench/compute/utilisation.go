@@ -15,8 +15,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/chart"
 )
 
-// For the chart of utilisation, containers that saturate the GPU run one after another. Each
-// container has a different limit, and the last container has no limit.
+// utilisationTime is the time of each container in the chart of utilisation. Containers that
+// saturate the GPU run one after another. Each container has a different limit, and the last
+// container has no limit.
 const utilisationTime = 4 * time.Second
 
 var (

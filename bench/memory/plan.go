@@ -91,8 +91,8 @@ const (
 	// mixDelay is the time for which the processes of a mix wait after making their contexts and
 	// before filling.
 	mixDelay = 2 * time.Second
-	// mixUnit keeps pieces large, so that rounding by drivers is negligible. Several processes may
-	// otherwise have many small pieces.
+	// mixUnit keeps pieces large, so that rounding by drivers is negligible. Without mixUnit,
+	// several processes may have many small pieces.
 	mixUnit = 64 * kib
 	// leastChunk is the granularity of virtual memory. fill never requests smaller
 	// pieces.

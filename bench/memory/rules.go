@@ -89,9 +89,9 @@ type physical struct {
 }
 
 // judge computes a point from the reports of processes and the memory that the processes physically
-// held. The last process filled after the others, so its refusals show the rest of the limit. While
-// contexts were made, no process held other memory. Memory that the driver reserves in chunks
-// beyond the granted size counts as held.
+// held. The last process filled after the other processes, so its refusals show the rest of the
+// limit. While contexts were made, no process held other memory. Memory that the driver reserves in
+// chunks beyond the granted size counts as held.
 func judge(way string, limit uint64, saw physical, fills []Fill, native sizes) Point {
 	p := Point{
 		Way: way, Limit: limit, Context: native.context, PhysicalPeak: saw.peak, Processes: len(fills),
