@@ -27,9 +27,9 @@ func filled(t *testing.T, pod, container string) testbed.Fill {
 	return fill
 }
 
-// checkFilled checks that the pod's only container filled its limit to the byte: the memory that
-// the container saw, the size at which the container was refused, and the memory that the container
-// physically holds.
+// checkFilled checks that the pod's only container filled its limit to the byte. checkFilled
+// compares the memory that the container saw, the size of the refusal, and the memory that the
+// container physically holds.
 func checkFilled(t *testing.T, name string, limit uint64) (uuid string) {
 	t.Helper()
 	pod := running(t, name)

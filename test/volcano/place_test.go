@@ -200,7 +200,7 @@ func checkHeld(t *testing.T, pod *corev1.Pod, want map[string]uint64) {
 
 // configure sets whether Volcano's scheduler locks nodes, and waits until the scheduler knows the
 // nodes' GPUs. The scheduler reads the GPUs when a Node changes. The first pods that the scheduler
-// places without knowing the GPUs cause such a change.
+// places without knowing the GPUs cause a change of the Node.
 func configure(t *testing.T, lock bool) {
 	t.Helper()
 	begin := time.Now().Add(-time.Second)

@@ -342,7 +342,7 @@ static int wl_relay_run(struct wl_evasion *evasion, int from, int to)
 	return 0;
 }
 
-// wl_relay_close closes all ends of the pipes except those that a runner reads and writes.
+// wl_relay_close closes all ends of the pipes except the ends that a runner reads and writes.
 // Therefore a runner that waits for an ended runner sees the end of its pipe.
 static void wl_relay_close(int pipes[wl_runners][2], int from, int to)
 {

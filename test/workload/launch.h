@@ -48,7 +48,7 @@ struct wl_pattern {
 const struct wl_pattern *wl_pattern_find(const char *name);
 void wl_pattern_list(void);
 
-// These functions return 0, or -1 with the failure in the session.
+// wl_launcher_prepare and the functions below return 0, or -1 with the failure in the session.
 int wl_launcher_prepare(struct wl_launcher *launcher);
 int wl_launcher_launch(struct wl_launcher *launcher);
 int wl_launcher_record(struct wl_launcher *launcher, CUevent event);

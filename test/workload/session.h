@@ -39,8 +39,8 @@ struct wl_common {
 	 "getproc: cuGetProcAddress, as the CUDA runtime does (default); "  \
 	 "dlsym"}
 
-// Each of these functions returns 0, or -1 with the failure in the session. wl_session_load opens
-// the library. wl_session_device also initialises the library and finds the device. wl_session_open
+// These functions return 0, or -1 with the failure in the session. wl_session_load opens the
+// library. wl_session_device also initialises the library and finds the device. wl_session_open
 // also makes the device's primary context current.
 int wl_session_load(struct wl_session *session, const struct wl_common *common);
 int wl_session_device(struct wl_session *session,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header contains a kernel that keeps the GPU busy for `ns` nanoseconds of its own time.
+// This header contains a kernel that keeps the GPU busy for `ns` nanoseconds of the kernel's time.
 //
 // The kernel adds up the advances of the global timer between successive readings, which are some
 // ten nanoseconds apart while the kernel runs. A longer advance is another process's time slice, in

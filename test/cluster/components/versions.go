@@ -10,7 +10,7 @@ import (
 )
 
 // These are versions of a node's programs, by their lines. The end-to-end matrix replaces the
-// defaults, which are the newest versions, by these versions. Their modules are
+// defaults, which are the newest versions, by these versions. The modules of these lines are
 // tools/containerd-<line> and tools/kubernetes-<line>.
 var (
 	ContainerdVersions = map[string]string{"1.7": "v1.7.35", "2.0": "v2.0.14", "2.2": "v2.2.9", DefaultContainerd: "v2.4.2"}

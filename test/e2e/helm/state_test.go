@@ -61,7 +61,7 @@ func (s *suite) state() state {
 	return slices.Compact(all)
 }
 
-// mounts returns the node's mounts, except those of containers.
+// mounts returns the node's mounts, except the mounts of containers.
 func (s *suite) mounts() []string {
 	content, err := os.ReadFile(filepath.Join(filepath.Dir(s.bed.Cluster.Root()), "mountinfo"))
 	s.must(err)

@@ -12,10 +12,11 @@
 
 #include "check.h"
 
-// A driver allocates memory in chunks of this size, which small pieces share.
+// CHUNK is the size of the chunks in which a driver allocates memory. Small pieces share a chunk.
 #define CHUNK (2 * MIB)
 
-// A driver may keep some empty chunks, and may allocate the memory of modules late.
+// KEPT is memory that may stay used. A driver may keep some empty chunks, and may allocate the
+// memory of modules late.
 #define KEPT (16 * MIB)
 
 enum { queues = 4, numbers = 1 << 20, rounds = 400 };
