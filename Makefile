@@ -9,17 +9,16 @@ GO      ?= go
 # the warnings are off.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 LDFLAGS := -s -w -X github.com/nri-vgpu/nri-vgpu/internal/version.Version=$(VERSION)
-# Everywhere, so that builds, vet and tests share compiled packages.
+# The flag applies everywhere, so that builds, vet and tests share compiled packages.
 export GOFLAGS := $(GOFLAGS) -trimpath
 GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
-# These packages test memory and time under load. The packages need the machine
-# alone.
+# These packages test memory and time under load, and must run alone on the machine.
 STRESS_PKGS  := ./test/storm ./test/vgpuctl ./test/programs
 UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl -e /test/programs -e /test/volcano -e /test/scheduling)
 
-# The flags are those of the Kubernetes components in test/cluster/components, so that both share
-# compiled packages.
+# The Kubernetes components in test/cluster/components have the same flags, so that the scheduler
+# and the components share compiled packages.
 IN_SCHEDULER := CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath' GOWORK=off $(GO)
 # The version that nri-vgpu-scheduler reports is that of its kube-scheduler.
 SCHEDULER_STAMP := -X k8s.io/component-base/version.gitVersion=$(shell sed -n 's/^	k8s.io\/kubernetes \(v[^ ]*\).*/\1/p' scheduler/go.mod)
@@ -70,7 +69,7 @@ c:
 	@for room in $(C_ROOMS); do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) all || exit 1; done
 
 .PHONY: chart
-chart: ## render the one-file manifest and what else follows from chart and configuration
+chart: ## generate the one-file manifest and the other files that depend on chart and configuration
 	$(GO) run ./deploy/render
 	$(GO) test ./deploy/render -update
 
@@ -79,7 +78,7 @@ helm:
 	@$(GO) run ./deploy/render --helm >/dev/null
 
 .PHONY: clean
-clean: ## remove what was built; the cache of Kubernetes' components stays
+clean: ## remove the build directory, but not the cache of Kubernetes' components
 	rm -rf $(BUILD)
 
 .PHONY: root
@@ -89,18 +88,18 @@ root:
 ##@ Test
 
 .PHONY: test
-test: unit stress e2e ## run all tests; needs root, as it starts a real node
+test: unit stress e2e ## run all tests; needs root, because the tests start a real node
 
 .PHONY: unit
 unit: build helm ## run the tests that need neither root nor a cluster
 	$(GO) vet ./...
-	@# Passed packages are in the cache, so the repetition runs only the failed packages.
+	@# Passed packages are cached, so the repetition runs only the failed packages.
 	$(GO) test -timeout 5m $(UNIT_PKGS) || { echo "once more what failed" && $(GO) test -timeout 5m $(UNIT_PKGS); }
 	cd scheduler && $(IN_SCHEDULER) vet ./... && $(IN_SCHEDULER) test ./...
 	@for room in $(C_ROOMS) interposer/fuzz; do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test || exit 1; done
 
 .PHONY: stress
-stress: build ## hold workloads to their limits on simulated GPUs, storms among them
+stress: build ## test limits under load on simulated GPUs, including storms
 	$(GO) test -count=1 -timeout 15m -p 1 -parallel 3 $(STRESS_PKGS)
 
 .PHONY: lint
@@ -118,13 +117,13 @@ sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
 	  $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test-$$s || exit 1; done; done
 
 .PHONY: storm
-storm: build ## storm the memory limits for five minutes, as every night, and the pools for two
+storm: build ## load the memory limits for five minutes, and the pools for two; runs every night
 	$(GO) test -count=1 -timeout 30m -v ./test/storm -storm.duration=5m
 	$(GO) test -count=1 -timeout 30m -v ./test/storm -run 'TestStorm$$' -storm.duration=2m \
 		-storm.ways=async,async-ptsz,pool,graph,capture
 
 .PHONY: fuzz
-fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
+fuzz: build ## fuzz each input that tenants can write for ten minutes; runs every night
 	$(MAKE) --no-print-directory -C interposer/fuzz BUILD=$(BUILD) nightly
 	$(GO) test -run '^$$' -fuzz FuzzReadUsage -fuzztime 10m ./pkg/limits
 	$(GO) test -run '^$$' -fuzz 'FuzzRead$$' -fuzztime 10m ./pkg/limits
@@ -133,7 +132,7 @@ fuzz: build ## fuzz what tenants can write for ten minutes each, as every night
 	$(GO) test -run '^$$' -fuzz FuzzBind -fuzztime 10m ./internal/kube/assign
 
 .PHONY: mutate
-mutate: build ## see how many small changes of the code the unit tests notice, as every night; ARGS="--packages=pkg/hook --all"
+mutate: build ## measure how many small code changes the unit tests detect; runs every night; ARGS="--packages=pkg/hook --all"
 	$(GO) run ./tools/mutate $(ARGS)
 
 # These set the duration of chaos in minutes, and the number of concurrent nodes.
@@ -155,11 +154,11 @@ e2e-helm: image root ## install with Helm, upgrade from another commit under loa
 	$(GO) test -count=1 -timeout 30m -v ./test/e2e/helm -run '^TestHelm$$' -args -helm.more -helm.previous=$(PREVIOUS)
 
 .PHONY: e2e-privileges
-e2e-privileges: build root ## take each privilege away that accounts and pods have, and see that something breaks
+e2e-privileges: build root ## test that each privilege of accounts and pods is needed
 	$(GO) test -count=1 -timeout 20m -parallel 16 -v ./test/e2e/nodestatus -run '^TestEach(Right|Privilege)IsNeeded$$'
 
 .PHONY: chaos
-chaos: image root ## break things on a real local node for MINUTES=3, beside HOSTILE=2 hostile tenants, and check the promises
+chaos: image root ## break components of a real local node for MINUTES=3, beside HOSTILE=2 hostile tenants, and check the promises
 	$(GO) test -count=1 -timeout $$(($(MINUTES) * 2 + 15))m -v ./test/chaos -chaos.duration=$(MINUTES)m -chaos.hostile=$(HOSTILE) $(ARGS)
 
 ##@ Measure
@@ -168,8 +167,7 @@ chaos: image root ## break things on a real local node for MINUTES=3, beside HOS
 bench: build ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $(UNIT_PKGS)
 
-# The options of all benchmarks: the build directory, and the commit for the
-# heading.
+# All benchmarks get these options: the build directory, and the commit for the heading.
 COMMIT := --commit "$$(git describe --always --dirty)"
 BENCH  := --build $(BUILD) $(COMMIT)
 
@@ -184,13 +182,13 @@ bench-compute: build ## measure how exact compute limits are on each card, for 7
 	@$(BUILD)/bench/compute $(BENCH) --output $(BUILD)/bench/compute.jsonl --tables $(BUILD)/bench/compute.md --charts $(BUILD)/bench $(ARGS)
 
 .PHONY: bench-overhead
-bench-overhead: build ## measure what the interposer costs beside native calls; ARGS=--help
+bench-overhead: build ## measure the interposer's cost compared with native calls; ARGS=--help
 	@$(MAKE) --no-print-directory -C bench/overhead/calls BUILD=$(BUILD) all
 	@$(GO) build -o $(BUILD)/bench/ ./bench/overhead
 	@$(BUILD)/bench/overhead $(BENCH) $(ARGS)
 
 .PHONY: bench-agent
-bench-agent: build root ## measure what agent and patcher cost a node with 500 pods; ARGS=--help
+bench-agent: build root ## measure the cost of agent and patcher on a node with 500 pods; ARGS=--help
 	@$(GO) build -o $(BUILD)/bench/ ./bench/agent
 	@$(BUILD)/bench/agent $(BENCH) $(ARGS)
 
@@ -206,12 +204,12 @@ bench-scheduler: build scheduler root ## measure nri-vgpu-scheduler beside kube-
 	@$(BUILD)/bench/scheduler $(BENCH) --perf $(BUILD)/bench/scheduler-perf $(ARGS)
 
 .PHONY: bench-churn
-bench-churn: build scheduler root ## count refusals and writes while pods come and go on nodes by kwok and leaders are killed; ARGS=--help
+bench-churn: build scheduler root ## count refusals and writes while pods start and end on kwok's nodes and leaders are killed; ARGS=--help
 	@$(GO) build -o $(BUILD)/bench/scheduler ./bench/scheduler
 	@$(BUILD)/bench/scheduler $(BENCH) --churn 10m $(ARGS)
 
 .PHONY: e2e-flood
-e2e-flood: image root ## measure how long pods take to start on a node full of pods with 64 asking containers
+e2e-flood: image root ## measure how long pods take to start on a node full of pods, each with 64 GPU containers
 	$(GO) test -count=1 -timeout 20m -v ./test/e2e/flood $(ARGS)
 
 ##@ Release
