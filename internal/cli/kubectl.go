@@ -20,6 +20,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/explain"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/why"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
@@ -39,9 +40,9 @@ func kubectlVgpu() *cobra.Command {
 	root := &cobra.Command{
 		Use:         plugin,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vgpu"},
-		Short:       "Show GPUs, their users, and why pods wait for them",
+		Short:       "Show GPUs, their users, and why pods wait for them; resize parts of GPUs",
 		Long: `Show the GPUs of a cluster, their users and the use of each part, why a pod waits, was
-refused or is slow, and what is wrong with a node.
+refused or is slow, and what is wrong with a node. Resize the parts of running containers.
 
 The plugin runs a command in the agents' pods through the API server, so no port of a
 node has to be open. It needs the rights to list pods and nodes, and to create
@@ -52,6 +53,7 @@ root on the nodes, as with any privileged pod: grant it only to administrators.`
   kubectl vgpu get pods -A --sort-by time
   kubectl vgpu describe pod -n shop train-0
   kubectl vgpu why -n shop train-1
+  kubectl vgpu resize train-0 --memory 8Gi --cores 50
   kubectl vgpu doctor node-1`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
@@ -61,7 +63,7 @@ root on the nodes, as with any privileged pod: grant it only to administrators.`
 	describe := &cobra.Command{Use: "describe", Short: "Explain why a pod waits, was refused or is slow, or what is wrong with a node", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return errors.New("name what to describe: pod or node") }}
 	describe.AddCommand(describePodCommand(c), describeNodeCommand(c))
-	root.AddCommand(topCommand(c), psCommand(c), get, describe, whyCommand(c), examineCommand(c), versionCommand())
+	root.AddCommand(topCommand(c), psCommand(c), get, describe, whyCommand(c), resizeCommand(c), examineCommand(c), versionCommand())
 	c.global(root)
 	return root
 }
@@ -279,6 +281,48 @@ Exit status: 0 if the pod exists, whether it waits or not.`,
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, fmt.Sprintf("show all nodes instead of %d", mostNodes))
+	return cmd
+}
+
+func resizeCommand(c *cluster) *cobra.Command {
+	var o resize.Options
+	cmd := &cobra.Command{
+		Use:   "resize POD (--memory SIZE | --cores PERCENT | --reset)",
+		Short: "Change the sizes of a running container's parts of GPUs",
+		Long: `Change how much memory and time of each of its GPUs a running container may use. The
+container keeps running, and keeps its GPUs.
+
+A container gets more only if its GPUs have room, and beyond the pod's request only as
+far as resize.maximum in config.toml allows for its namespace. A container gets less
+memory only once it uses less. Until then the request stays in the annotation
+nri-vgpu.io/resize, and the node tries again each second.
+
+The command needs the rights to get and patch pods, and to patch pods/resize.
+
+Exit status: 0 if the container has the size; 1 if it can never have it, or does not have
+it within --timeout.`,
+		Example: `  kubectl vgpu resize train-0 --memory 8Gi --cores 50
+  kubectl vgpu resize -n shop train-0 -c main --cores 20
+  kubectl vgpu resize train-0 --reset`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: c.complete("pods"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			f, namespace, err := c.connect()
+			if err != nil {
+				return err
+			}
+			o.Namespace, o.Pod = namespace, args[0]
+			return resize.Run(ctx, f, o, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "the container; else the only container that requests extended resources")
+	cmd.Flags().StringVar(&o.Memory, "memory", "", "memory of each GPU: MiB, or a quantity such as 8Gi")
+	cmd.Flags().Uint32Var(&o.Cores, "cores", 0, "percent of each GPU's time")
+	cmd.Flags().BoolVar(&o.Reset, "reset", false, "return to the size that the pod's spec requests")
+	cmd.Flags().DurationVar(&o.Wait, "timeout", 10*time.Second, "how long to wait for the node; 0 does not wait")
+	_ = cmd.RegisterFlagCompletionFunc("container", noFiles)
 	return cmd
 }
 

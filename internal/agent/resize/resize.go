@@ -289,7 +289,7 @@ func pending(err error) (reason, message string) {
 func (r *Resizer) report(ctx context.Context, p *pod) error {
 	reports := map[string]resize.Report{}
 	for _, c := range p.containers {
-		one := resize.Report{Size: r.inForce(p, c)}
+		one := resize.Report{Size: r.inForce(p, c), Requested: c.size}
 		one.Pending, one.Message = pending(c.err)
 		if c.wanted || one != (resize.Report{}) {
 			reports[c.name] = one

@@ -170,11 +170,11 @@ func TestSizesAreSetAndReported(t *testing.T) {
 	for _, step := range []struct {
 		want, holds, report string
 	}{
-		{`{"a":{"memory":8192,"cores":60}}`, "8192/60", `{"a":{"memory":8192,"cores":60}}`},
-		{`{"a":{"memory":8192}}`, "8192/30", `{"a":{"memory":8192}}`},
-		{`{"a":{"memory":1,"cores":1}}`, "1/1", `{"a":{"memory":1,"cores":1}}`},
+		{`{"a":{"memory":8192,"cores":60}}`, "8192/60", `{"a":{"memory":8192,"cores":60,"requested":{"memory":8192,"cores":60}}}`},
+		{`{"a":{"memory":8192}}`, "8192/30", `{"a":{"memory":8192,"requested":{"memory":8192}}}`},
+		{`{"a":{"memory":1,"cores":1}}`, "1/1", `{"a":{"memory":1,"cores":1,"requested":{"memory":1,"cores":1}}}`},
 		{`{"a":{}}`, "4096/30", `{"a":{}}`},
-		{`{"a":{"cores":45},"b":{"memory":512}}`, "4096/45", `{"a":{"cores":45},"b":{"memory":512}}`},
+		{`{"a":{"cores":45},"b":{"memory":512}}`, "4096/45", `{"a":{"cores":45,"requested":{"cores":45}},"b":{"memory":512,"requested":{"memory":512}}}`},
 		{"", "4096/30", ""},
 		{"", "4096/30", ""},
 	} {
@@ -335,7 +335,7 @@ func TestReportsAreRetried(t *testing.T) {
 	}
 	down = false
 	w.round()
-	if got := w.pod("p").Annotations[resize.ReportAnnotation]; got != `{"a":{"memory":1024}}` || len(w.told) != 1 {
+	if got := w.pod("p").Annotations[resize.ReportAnnotation]; got != `{"a":{"memory":1024,"requested":{"memory":1024}}}` || len(w.told) != 1 {
 		t.Errorf("reported %q, Events %q", got, w.told)
 	}
 	if err := w.client.CoreV1().Pods("ns").Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {

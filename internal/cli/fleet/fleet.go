@@ -7,6 +7,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 
@@ -233,4 +235,18 @@ func (f *Fleet) Config(ctx context.Context) (config.Config, error) {
 		return config.Config{}, fmt.Errorf("ConfigMap %s/%s: %w", f.Namespace, configMap, err)
 	}
 	return cfg, nil
+}
+
+// Annotate sets an annotation of a pod, or removes it if the value is "". If the pod has changed since
+// it was read, Annotate returns a conflict.
+func (f *Fleet) Annotate(ctx context.Context, pod *corev1.Pod, key, value string) error {
+	change := map[string]any{key: nil}
+	if value != "" {
+		change[key] = value
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": pod.ResourceVersion, "annotations": change}})
+	if err != nil {
+		return fmt.Errorf("encode the annotation: %w", err)
+	}
+	return f.api.Patch(types.MergePatchType).Namespace(pod.Namespace).Resource("pods").Name(pod.Name).Body(body).Do(ctx).Error()
 }

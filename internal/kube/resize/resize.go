@@ -61,9 +61,11 @@ type Size struct {
 	Cores uint32 `json:"cores,omitempty"`
 }
 
-// Report is the size in force, and what became of the requested size.
+// Report is the size in force, and the result of a request.
 type Report struct {
 	Size
+	// Requested is the requested size that the report is about.
+	Requested Size `json:"requested,omitzero"`
 	// Pending is the reason why the requested size is not in force: Deferred, Infeasible or InProgress.
 	// Pending is "" if it is in force.
 	Pending string `json:"pending,omitempty"`

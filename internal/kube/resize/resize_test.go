@@ -107,12 +107,12 @@ func TestInForce(t *testing.T) {
 }
 
 func TestReports(t *testing.T) {
-	reports := map[string]Report{"main": {Size: Size{MemoryMiB: 8192}, Pending: Deferred, Message: "no room"}, "other": {Size: Size{Cores: 5}}}
+	reports := map[string]Report{"main": {Size: Size{MemoryMiB: 8192}, Requested: Size{Cores: 50}, Pending: Deferred, Message: "no room"}, "other": {Size: Size{Cores: 5}}}
 	text, err := FormatReports(reports)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"main":{"memory":8192,"pending":"Deferred","message":"no room"},"other":{"cores":5}}`; text != want {
+	if want := `{"main":{"memory":8192,"requested":{"cores":50},"pending":"Deferred","message":"no room"},"other":{"cores":5}}`; text != want {
 		t.Errorf("got %s, want %s", text, want)
 	}
 	if diff := cmp.Diff(reports, Reports(podWith(ReportAnnotation, text))); diff != "" {
