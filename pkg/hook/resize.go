@@ -190,7 +190,7 @@ func sharesOf(a placement.Allocation) []request.Share {
 	return shares
 }
 
-// complete gives a container's files and its limits page the sizes of its allocation.
+// complete writes the sizes of an allocation to the files and the limits page of its container.
 func (h *Hook) complete(a placement.Allocation) error {
 	if saved, err := h.opts.Store.Assignment(a.PodUID, a.Container); err == nil && !slices.Equal(saved.Devices, a.Devices) {
 		if err := h.persist(a); err != nil {

@@ -207,7 +207,8 @@ func TestResizeBeforeSynchronization(t *testing.T) {
 	}
 }
 
-// If the container's files cannot be written, neither ledger nor page change.
+// TestResizeThatCannotBePersisted checks that neither ledger nor page change if the container's files
+// cannot be written.
 func TestResizeThatCannotBePersisted(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=4096")
@@ -246,8 +247,8 @@ func TestResizeThatCannotBePersisted(t *testing.T) {
 	n.wantSizes("u", everywhere(1024, 50))
 }
 
-// An agent that is killed at any point of a resize leaves no page above the ledger. The next agent gives
-// all places the same sizes, and can resize again.
+// TestResizeSurvivesKills checks that an agent that is killed at any point of a resize leaves no page
+// above the ledger. The next agent writes the same sizes to all places, and can resize again.
 func TestResizeSurvivesKills(t *testing.T) {
 	for _, want := range [][2]uint64{{8192, 50}, {1024, 10}, {1024, 90}, {8192, 10}} {
 		shares := size(want[0], uint32(want[1]))
@@ -324,7 +325,7 @@ func TestSmaller(t *testing.T) {
 	}
 }
 
-// A container with a maximum keeps its maximum in force while it is resized.
+// TestResizeKeepsTheMaximum checks that a container keeps its maximum while its guarantee changes.
 func TestResizeKeepsTheMaximum(t *testing.T) {
 	n := newNode(t, func(n *node) { n.cfg.Compute.Policy = config.ComputeShare })
 	n.pod("u", "main=4096")

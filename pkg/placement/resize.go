@@ -87,8 +87,6 @@ func (l *Ledger) resizedDevice(held Device, share request.Share) (Device, error)
 		return Device{}, fmt.Errorf("%w: the number of slots may not change", ErrFixed)
 	case d.MemoryBytes > c.usable:
 		return Device{}, fmt.Errorf("%w: GPU %d has %d MiB", ErrFixed, c.Index, c.usable/request.MiB)
-	case d.ComputePPM == 0 && held.ComputePPM != 0:
-		return Device{}, fmt.Errorf("%w: a limit on GPU time can change, and not be removed", ErrFixed)
 	}
 	return d, nil
 }

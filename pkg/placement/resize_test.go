@@ -46,6 +46,7 @@ func TestResize(t *testing.T) {
 		{"less of both, but not than the init container", "a", memAndCores(1, 10), 7, 40, false},
 		{"less memory and too much time", "a", memAndCores(1, 60), 3, 20, true},
 		{"a first limit on time", "b", memAndCores(2, 20), 3, 0, false},
+		{"no limit on time any more", "a", mem(6), 3, 50, false},
 		{"an init container within its pod's load", "i", mem(8), 3, 20, false},
 		{"an init container beyond its pod's load", "i", mem(11), 0, 20, false},
 		{"an init container beyond the GPU", "i", mem(12), 3, 20, true},
@@ -71,7 +72,7 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// A pod that found no room may find room after another pod's resize.
+// TestResizeEndsRefusals checks that a pod that found no room finds room after another pod's resize.
 func TestResizeEndsRefusals(t *testing.T) {
 	l := resizable(t)
 	p := pod("r", app("a", mem(7)))
@@ -107,7 +108,6 @@ func TestPartsThatCannotBeResized(t *testing.T) {
 		{"memory to hold in common", config.Default(), []request.Share{mem(4)}, []request.Share{common}, "in common"},
 		{"slots", config.Default(), []request.Share{mem(4)}, []request.Share{moreSlots}, "slots"},
 		{"more than the GPU", config.Default(), []request.Share{mem(4)}, []request.Share{mem(17)}, "GPU 0 has 16384 MiB"},
-		{"no limit on time", config.Default(), []request.Share{memAndCores(4, 10)}, []request.Share{mem(4)}, "not be removed"},
 		{"a divided share", config.Default(), []request.Share{mem(4)}, []request.Share{mem(2), mem(2)}, "divided"},
 		{"nothing", config.Default(), nil, []request.Share{mem(2)}, "holds none"},
 	} {
@@ -127,7 +127,7 @@ func TestPartsThatCannotBeResized(t *testing.T) {
 	}
 }
 
-// Resized computes the sizes of a part that has no room.
+// TestResizedChangesNothing checks that Resized computes sizes without room and without effect.
 func TestResizedChangesNothing(t *testing.T) {
 	l := resizable(t)
 	a, err := l.Resized("p", "a", []request.Share{memAndCores(16, 100)})
@@ -139,7 +139,8 @@ func TestResizedChangesNothing(t *testing.T) {
 	}
 }
 
-// On an unhealthy GPU, or a GPU whose capacity was reduced, parts may become smaller and not larger.
+// TestResizeOnGPUsThatHaveLost checks that parts may become smaller and not larger on an unhealthy GPU,
+// and on a GPU whose capacity was reduced.
 func TestResizeOnGPUsThatHaveLost(t *testing.T) {
 	for name, lost := range map[string]gpu.GPU{
 		"health": {UUID: "GPU-0", MemoryBytes: 16 * gib},
@@ -162,7 +163,8 @@ func TestResizeOnGPUsThatHaveLost(t *testing.T) {
 	}
 }
 
-// The runtime knows the sizes at the container's creation alone.
+// TestAdoptKeepsResizedParts checks that the sizes at a container's creation, which the runtime knows,
+// do not override resized parts.
 func TestAdoptKeepsResizedParts(t *testing.T) {
 	four, six, elsewhere := Device{UUID: "GPU-0", MemoryBytes: 4 * gib}, Device{UUID: "GPU-0", MemoryBytes: 6 * gib}, Device{UUID: "GPU-1", MemoryBytes: 4 * gib}
 	for _, tt := range []struct {

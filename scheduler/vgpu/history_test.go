@@ -243,7 +243,7 @@ func TestPluginAndNodeAgree(t *testing.T) {
 	}
 }
 
-// resize gives a container of a pod another size, if the node has room, and reports the size as the
+// resize changes the size of a container of a pod, if the node has room, and reports the size as the
 // node's agent does.
 func (w *world) resize(t *testing.T, p *Plugin, m *member) {
 	t.Helper()
