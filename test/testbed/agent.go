@@ -5,9 +5,13 @@ package testbed
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -121,6 +125,38 @@ func (b *Bed) StartAgent(ctx context.Context, timeout time.Duration) error {
 		return err
 	}
 	return b.waitAgent(ctx, timeout)
+}
+
+// KillAgent kills the agent's processes with SIGKILL. Kubelet restarts the agent.
+func (b *Bed) KillAgent(ctx context.Context) error {
+	pods, err := b.Client.CoreV1().Pods(b.home).List(ctx, agentPods)
+	if err != nil {
+		return fmt.Errorf("list the agent's pods: %w", err)
+	}
+	programs, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		return err
+	}
+	for _, program := range programs {
+		target, err := os.Readlink(program)
+		if err != nil || filepath.Base(target) != agent {
+			continue // the process has ended, or is another
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(program)))
+		if err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			ours, err := runsIn(pid, &pods.Items[i])
+			if err == nil && ours {
+				err = syscall.Kill(pid, syscall.SIGKILL)
+			}
+			if err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("kill process %d of the agent: %w", pid, err)
+			}
+		}
+	}
+	return nil
 }
 
 // onNodes returns a template whose pods run on the nodes with this label. nil means all nodes.

@@ -19,7 +19,7 @@ struct wl_fill_options {
 	const char *way;
 	uint64_t chunk, granularity, max, threads, rounds, pieces;
 	double delay, hold;
-	bool list;
+	bool list, follow;
 };
 
 enum wl_outcome { WL_REFUSED, WL_REACHED_MAX, WL_REACHED_PIECES, WL_FAILED };
@@ -318,6 +318,23 @@ static int wl_fill_rounds(struct wl_worker *workers, size_t count,
 	}
 }
 
+// wl_hold_on holds the memory. With --follow, wl_hold_on also takes the memory that becomes
+// available.
+static int wl_hold_on(struct wl_worker *workers, size_t count)
+{
+	static const double pause = 0.001; // s, between two attempts
+	const struct wl_fill_options *options = workers[0].fill->options;
+	double end = wl_now() + options->hold;
+
+	while (options->follow && wl_now() < end) {
+		wl_sleep_until(wl_now() + pause);
+		if (wl_run(workers, count) || wl_worst(workers, count)->outcome == WL_FAILED)
+			return -1;
+	}
+	wl_sleep_until(end);
+	return 0;
+}
+
 static int wl_fill_main(struct wl_fill *fill, const char *program)
 {
 	const struct wl_fill_options *options = fill->options;
@@ -351,8 +368,8 @@ static int wl_fill_main(struct wl_fill *fill, const char *program)
 	began = wl_now();
 	failed = wl_fill_rounds(workers, count, rounds);
 	wl_report(workers, count, free_before, rounds, wl_now() - began);
-	if (!failed && options->hold > 0)
-		wl_sleep_until(wl_now() + options->hold);
+	if (!failed && options->hold > 0 && wl_hold_on(workers, count))
+		failed = wl_session_fail(&wl_worst(workers, count)->session, program);
 out:
 	for (size_t i = 0; i < count; i++)
 		free(workers[i].grants);
@@ -410,6 +427,8 @@ int main(int argc, char **argv)
 		 "(default 0)"},
 		{"hold", WL_OPTION_NUMBER, &options.hold,
 		 "seconds to keep the memory after printing (default 0)"},
+		{"follow", WL_OPTION_FLAG, &options.follow,
+		 "while keeping the memory, take more each millisecond"},
 		WL_COMMON_OPTIONS(options.common),
 		{NULL, WL_OPTION_FLAG, NULL, NULL},
 	};
