@@ -39,7 +39,7 @@ var privileges = []privilege{
 	{"nri-vgpu: create events", "the agent reports refusals and findings as Events on Pods and its Node; a policy allows only Events of its node in its own name", byRights},
 	{"nri-vgpu: patch events", "the agent increments the count of a repeated Event", byRights},
 	{"nri-vgpu: create pods/eviction", "the agent evicts a pod that fits no GPU of the node (`placement.evict_after`)", byRights},
-	{"nri-vgpu: patch pods/status", "the agent writes the result of an assignment by Volcano's scheduler, and the node's choice for nri-vgpu-scheduler; a policy allows only these annotations", byRights},
+	{"nri-vgpu: patch pods/status", "the agent writes the result of an assignment by Volcano's scheduler, the node's choice for nri-vgpu-scheduler, and the sizes of running containers; a policy allows only these annotations and two conditions", byRights},
 	{"extended-resource-patcher: list nodes", "the patcher reads its Node, by field selector", byRights},
 	{"extended-resource-patcher: watch nodes", "the patcher corrects changes of its Node at once", byRights},
 	{"extended-resource-patcher: patch nodes/status", "the patcher writes the resources; a policy allows only resources of the patcher's Node", byRights},

@@ -13,21 +13,6 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// ErrNotReady reports that the hook does not know the runtime's containers yet.
-var ErrNotReady = errors.New("the container runtime has not listed its containers yet")
-
-// InUseError reports that a container uses more memory of a GPU than its smaller part would have.
-type InUseError struct {
-	UUID       string
-	Used, Want uint64 // bytes
-}
-
-// Error names the GPU and both amounts.
-func (e *InUseError) Error() string {
-	return fmt.Sprintf("the container uses %d MiB of GPU %s, and its new limit is %d MiB",
-		(e.Used+request.MiB-1)/request.MiB, e.UUID, e.Want/request.MiB)
-}
-
 // Resize changes the sizes of a container's parts of its GPUs, for its running processes too. shares are
 // the new sizes, one for each GPU of the container. Resize may be called again after any error, and after
 // the agent was killed at any point. Resize then completes the change.
@@ -35,7 +20,7 @@ func (e *InUseError) Error() string {
 // The limits page never allows more than the ledger and the container's files have:
 //
 //  1. The page gets the smaller of the old and the new sizes.
-//  2. If the container uses more memory, the page gets the old sizes, and Resize returns an *InUseError.
+//  2. If the container uses more memory, the page gets the old sizes, and Resize returns an *placement.InUseError.
 //  3. The ledger takes the new sizes. If the GPUs have no room, the page gets the old sizes, and Resize
 //     returns a *placement.NoRoomError.
 //  4. The container's files get the new sizes.
@@ -46,7 +31,7 @@ func (h *Hook) Resize(podUID, container string, shares []request.Share) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.synchronized {
-		return ErrNotReady
+		return placement.ErrNotReady
 	}
 	after, err := h.opts.Ledger.Resized(podUID, container, shares)
 	if err != nil {
@@ -120,16 +105,27 @@ func (h *Hook) runs(a placement.Allocation) bool {
 }
 
 // lower lowers the limits page of a container to the smaller of two allocations, and returns an
-// *InUseError if the container uses more memory.
+// *placement.InUseError if the container uses more memory.
 func (h *Hook) lower(before, after placement.Allocation) error {
 	low := smaller(before, after)
 	if slices.Equal(low.Devices, before.Devices) {
 		return nil
 	}
+	// The first check spares a container that uses more any moment with the lower limit. A process may
+	// allocate between the first check and the new limit.
+	if err := h.checkUse(before, low); err != nil {
+		return err
+	}
 	if err := h.updateLimits(low); err != nil {
 		return err
 	}
-	if !h.runs(before) {
+	return h.checkUse(before, low)
+}
+
+// checkUse returns an *placement.InUseError if a container uses more memory than a smaller allocation has.
+func (h *Hook) checkUse(before, low placement.Allocation) error {
+	shrinks := func(d, from placement.Device) bool { return d.Limit() < from.Limit() }
+	if !h.runs(before) || slices.EqualFunc(low.Devices, before.Devices, func(d, from placement.Device) bool { return !shrinks(d, from) }) {
 		return nil
 	}
 	used, err := h.opts.Store.Used(before.PodUID, before.Container)
@@ -137,8 +133,8 @@ func (h *Hook) lower(before, after placement.Allocation) error {
 		return fmt.Errorf("read the memory that the container uses: %w", err)
 	}
 	for i, d := range low.Devices {
-		if d.Limit() < before.Devices[i].Limit() && used[i] > d.Limit() {
-			return &InUseError{UUID: d.UUID, Used: used[i], Want: d.Limit()}
+		if shrinks(d, before.Devices[i]) && used[i] > d.Limit() {
+			return &placement.InUseError{UUID: d.UUID, Used: used[i], Want: d.Limit()}
 		}
 	}
 	return nil

@@ -149,7 +149,7 @@ func TestResizeBelowTheUse(t *testing.T) {
 		}
 	}
 	use(2048*mib + 1)
-	var inUse *InUseError
+	var inUse *placement.InUseError
 	err := n.hook.Resize("u", "main", size(2048, 50))
 	if !errors.As(err, &inUse) || !strings.Contains(err.Error(), "uses 2049 MiB of GPU "+gpuA+", and its new limit is 2048 MiB") {
 		t.Errorf("got %v", err)
@@ -202,7 +202,7 @@ func TestResizeBeforeSynchronization(t *testing.T) {
 	n.pod("u", "main=4096")
 	mustCreate(t, n, "u")
 	n.hook.synchronized = false
-	if err := n.hook.Resize("u", "main", size(1024, 0)); !errors.Is(err, ErrNotReady) {
+	if err := n.hook.Resize("u", "main", size(1024, 0)); !errors.Is(err, placement.ErrNotReady) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -13,6 +13,21 @@ import (
 // ErrFixed reports that a container's part of a GPU can never have the requested size.
 var ErrFixed = errors.New("a part of a GPU cannot be resized")
 
+// ErrNotReady reports that sizes cannot change yet, because the agent does not know all containers.
+var ErrNotReady = errors.New("the container runtime has not listed its containers yet")
+
+// InUseError reports that a container uses more memory of a GPU than its smaller part would have.
+type InUseError struct {
+	UUID       string
+	Used, Want uint64 // bytes
+}
+
+// Error names the GPU and both amounts.
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("the container uses %d MiB of GPU %s, and its new limit is %d MiB",
+		(e.Used+request.MiB-1)/request.MiB, e.UUID, e.Want/request.MiB)
+}
+
 // Resized returns a container's allocation with the sizes of other shares, one for each GPU that the
 // container holds, in the order of its devices. Resized does not change the ledger, and does not check
 // whether the GPUs have room. If the shares differ from the devices in more than memory and time, or

@@ -5,11 +5,13 @@
 package resize
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -23,13 +25,17 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// interval is how often the Resizer tries deferred sizes again.
-const interval = time.Second
+const (
+	// interval is how often the Resizer tries deferred sizes again.
+	interval = time.Second
+	// mostTries bounds the sizes that the Resizer sets in one round. Each takes the lock under which
+	// containers are created, and a tenant can request any number of sizes.
+	mostTries = 128
+)
 
 // Pods are the node's pods as the API server reports them.
 type Pods interface {
@@ -41,7 +47,7 @@ type Pods interface {
 type Places interface {
 	// Held returns the allocations of a pod, by the runtime's UID.
 	Held(podUID string) []placement.Allocation
-	// Resize changes the sizes of a container's parts, as hook.Hook does.
+	// Resize changes the sizes of a container's parts, which an earlier call may have begun.
 	Resize(podUID, container string, shares []request.Share) error
 }
 
@@ -108,7 +114,7 @@ func (r *Resizer) Run(ctx context.Context) {
 }
 
 // round sets the sizes of all pods once. All sizes are set before the first report, which may wait for
-// the API server. Parts that shrink come first, because they make room.
+// the API server.
 func (r *Resizer) round(ctx context.Context) {
 	var all []*pod
 	for _, p := range request.Asking(r.Pods.List(), r.Config.Dialects) {
@@ -116,13 +122,11 @@ func (r *Resizer) round(ctx context.Context) {
 			all = append(all, one)
 		}
 	}
-	for _, growing := range []bool{false, true} {
-		for _, p := range all {
-			for _, c := range p.containers {
-				if c.err == nil && c.grows == growing {
-					c.err = r.set(p, c)
-				}
-			}
+	for i, try := range r.tries(all) {
+		if i < mostTries {
+			try.err = r.set(try.pod, try.container)
+		} else {
+			try.err = errLater
 		}
 	}
 	known := map[string]bool{}
@@ -135,6 +139,45 @@ func (r *Resizer) round(ctx context.Context) {
 	}
 	maps.DeleteFunc(r.failures, func(uid, _ string) bool { return !known[uid] })
 	maps.DeleteFunc(r.reported, func(uid string, _ written) bool { return !known[uid] })
+}
+
+// errLater is the reason of a size that the Resizer did not try in this round.
+var errLater = errors.New("the node sets other sizes first")
+
+// try is a container whose size is to be set.
+type try struct {
+	*pod
+	*container
+}
+
+// tries returns the containers whose sizes are not in force, in the order in which their sizes are set.
+// New requests come first, and in random order the requests that could not be met before. Of both,
+// parts that shrink come first, because they make room.
+func (r *Resizer) tries(all []*pod) []try {
+	var tries []try
+	for _, p := range all {
+		for _, c := range p.containers {
+			if c.err == nil && !c.inForce {
+				tries = append(tries, try{p, c})
+			}
+		}
+	}
+	rand.Shuffle(len(tries), func(i, j int) { tries[i], tries[j] = tries[j], tries[i] })
+	slices.SortStableFunc(tries, func(a, b try) int {
+		return cmp.Or(order(a.again, b.again), order(a.grows, b.grows))
+	})
+	return tries
+}
+
+// order orders false before true.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // pod is a pod whose containers have been resized, or will be.
@@ -152,6 +195,11 @@ type container struct {
 	shares []request.Share
 	spec   []request.Share
 	grows  bool
+	// inForce reports that the size is in force and reported, and again that an earlier round could not
+	// set the size.
+	inForce, again bool
+	// before is the report of the earlier round, if again.
+	before resize.Report
 	err    error // why the size is not in force
 }
 
@@ -174,7 +222,7 @@ func (r *Resizer) read(p *corev1.Pod) *pod {
 	if invalid != nil {
 		invalid = fmt.Errorf("%w: %w", placement.ErrFixed, invalid)
 	}
-	one := &pod{Pod: p, uid: uid}
+	one, reports := &pod{Pod: p, uid: uid}, resize.Reports(p)
 	for _, a := range held {
 		i := slices.IndexFunc(asked.Containers, func(c request.Container) bool { return c.Name == a.Container })
 		size, wanted := sizes[a.Container]
@@ -184,37 +232,42 @@ func (r *Resizer) read(p *corev1.Pod) *pod {
 		c := &container{name: a.Container, size: size, wanted: wanted || invalid != nil, err: invalid}
 		c.spec, c.shares = resize.Size{}.Apply(asked.Containers[i].Shares), size.Apply(asked.Containers[i].Shares)
 		if c.err == nil {
-			c.grows, c.err = r.check(p, uid, c, a)
+			c.err = r.check(p, uid, c, a)
 		}
+		report, has := reports[a.Container]
+		c.again, c.before = has && report.Requested == size && report.Pending != "", report
+		c.inForce = c.inForce && report.Requested == size && report.Pending == ""
 		one.containers = append(one.containers, c)
 	}
 	return one
 }
 
-// check reports whether a container grows, and an error if it can never have its requested size.
-func (r *Resizer) check(p *corev1.Pod, uid string, c *container, held placement.Allocation) (grows bool, err error) {
+// check compares a container's requested size with the size in force, and returns an error if the
+// container can never have the requested size.
+func (r *Resizer) check(p *corev1.Pod, uid string, c *container, held placement.Allocation) error {
 	to, err := r.Ledger.Resized(uid, c.name, c.shares)
 	if err != nil {
-		return false, err
+		return err
 	}
 	spec, err := r.Ledger.Resized(uid, c.name, c.spec)
 	if err != nil {
-		return false, err
+		return err
 	}
 	most := r.Config.Resize.Of(p.Namespace)
 	for i, d := range to.Devices {
 		s := spec.Devices[i]
 		if d.MemoryBytes > s.MemoryBytes && d.MemoryBytes > most.MemoryMiB*request.MiB {
-			return false, fmt.Errorf("%w: namespace %s may have at most %d MiB of a GPU beyond the pod's request (resize.maximum in config.toml)",
+			return fmt.Errorf("%w: namespace %s may have at most %d MiB of a GPU beyond the pod's request (resize.maximum in config.toml)",
 				placement.ErrFixed, p.Namespace, most.MemoryMiB)
 		}
 		if d.ComputePPM > s.ComputePPM && s.ComputePPM > 0 && d.ComputePPM > uint32(most.Cores)*(request.Whole/100) {
-			return false, fmt.Errorf("%w: namespace %s may have at most %d %% of a GPU's time beyond the pod's request (resize.maximum in config.toml)",
+			return fmt.Errorf("%w: namespace %s may have at most %d %% of a GPU's time beyond the pod's request (resize.maximum in config.toml)",
 				placement.ErrFixed, p.Namespace, most.Cores)
 		}
-		grows = grows || d.MemoryBytes > held.Devices[i].MemoryBytes || d.ComputePPM > held.Devices[i].ComputePPM
+		c.grows = c.grows || d.MemoryBytes > held.Devices[i].MemoryBytes || d.ComputePPM > held.Devices[i].ComputePPM
 	}
-	return grows, nil
+	c.inForce = slices.Equal(to.Devices, held.Devices)
+	return nil
 }
 
 // set sets the size of a container.
@@ -248,8 +301,8 @@ func (r *Resizer) held(p *pod, c *container) placement.Allocation {
 	return placement.Allocation{}
 }
 
-// inForce returns the size that a container has, as far as it differs from the pod's spec.
-func (r *Resizer) inForce(p *pod, c *container) (size resize.Size) {
+// sizeOf returns the size that a container has, as far as it differs from the pod's spec.
+func (r *Resizer) sizeOf(p *pod, c *container) (size resize.Size) {
 	held := r.held(p, c)
 	spec, err := r.Ledger.Resized(p.uid, c.name, c.spec)
 	if err != nil || len(held.Devices) == 0 || len(spec.Devices) == 0 {
@@ -268,7 +321,7 @@ func (r *Resizer) inForce(p *pod, c *container) (size resize.Size) {
 // pending returns the reason and the message of a size that is not in force. The message has no amounts
 // that change by themselves, since each change of it is a write to the API server.
 func pending(err error) (reason, message string) {
-	inUse, noRoom := (*hook.InUseError)(nil), (*placement.NoRoomError)(nil)
+	inUse, noRoom := (*placement.InUseError)(nil), (*placement.NoRoomError)(nil)
 	switch {
 	case err == nil:
 		return "", ""
@@ -278,7 +331,7 @@ func pending(err error) (reason, message string) {
 		return resize.Deferred, fmt.Sprintf("the container uses more than %d MiB of GPU %s", inUse.Want/request.MiB, inUse.UUID)
 	case errors.As(err, &noRoom):
 		return resize.Deferred, "its GPU has no room for " + placement.Describe(noRoom.Share)
-	case errors.Is(err, hook.ErrNotReady):
+	case errors.Is(err, placement.ErrNotReady), errors.Is(err, errLater):
 		return resize.Deferred, err.Error()
 	default:
 		return resize.InProgress, err.Error()
@@ -289,8 +342,10 @@ func pending(err error) (reason, message string) {
 func (r *Resizer) report(ctx context.Context, p *pod) error {
 	reports := map[string]resize.Report{}
 	for _, c := range p.containers {
-		one := resize.Report{Size: r.inForce(p, c), Requested: c.size}
-		one.Pending, one.Message = pending(c.err)
+		one := resize.Report{Size: r.sizeOf(p, c), Requested: c.size}
+		if one.Pending, one.Message = pending(c.err); c.again && errors.Is(c.err, errLater) {
+			one = c.before
+		}
 		if c.wanted || one != (resize.Report{}) {
 			reports[c.name] = one
 		}

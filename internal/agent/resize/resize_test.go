@@ -28,9 +28,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
-	"github.com/nri-vgpu/nri-vgpu/pkg/hook"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
 // world is a node with one GPU of 16 GiB, as the Resizer sees the node.
@@ -53,6 +53,7 @@ type world struct {
 func newWorld(t *testing.T, all ...*corev1.Pod) *world {
 	w := &world{t: t, cfg: config.Default(), client: fake.NewClientset()}
 	w.cfg.Resize.Maximum = []config.ResizeMaximum{{Namespace: "ns", MemoryMiB: 8192, Cores: 60}}
+	w.cfg.Node.SlotsPerGPU = 1000
 	w.ledger = placement.New([]gpu.GPU{{UUID: "GPU-0", MemoryBytes: 16 << 30, Healthy: true}}, w.cfg)
 	for _, p := range all {
 		if _, err := w.client.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
@@ -210,9 +211,9 @@ func TestSizesThatAreNotInForce(t *testing.T) {
 		condition  string
 	}{
 		{"beyond the GPU's room", `{"a":{"memory":8192}}`, nil, "Deferred", "its GPU has no room for 8192 MiB and 30 % of the time of one GPU", "ResizePending Deferred"},
-		{"below the use", `{"a":{"memory":2048}}`, fmt.Errorf("x: %w", &hook.InUseError{UUID: "GPU-0", Used: 3 << 30, Want: 2 << 30}), "Deferred",
+		{"below the use", `{"a":{"memory":2048}}`, fmt.Errorf("x: %w", &placement.InUseError{UUID: "GPU-0", Used: 3 << 30, Want: 2 << 30}), "Deferred",
 			"the container uses more than 2048 MiB of GPU GPU-0", "ResizePending Deferred"},
-		{"before the runtime has listed its containers", `{"a":{"memory":2048}}`, hook.ErrNotReady, "Deferred", hook.ErrNotReady.Error(), "ResizePending Deferred"},
+		{"before the runtime has listed its containers", `{"a":{"memory":2048}}`, placement.ErrNotReady, "Deferred", placement.ErrNotReady.Error(), "ResizePending Deferred"},
 		{"on a full disk", `{"a":{"memory":2048}}`, errors.New("no space left"), "InProgress", "no space left", "ResizeInProgress InProgress"},
 		{"more memory than the namespace may have", `{"a":{"memory":8193}}`, nil, "Infeasible",
 			"namespace ns may have at most 8192 MiB of a GPU beyond the pod's request (resize.maximum in config.toml)", "ResizePending Infeasible"},
@@ -279,6 +280,53 @@ func TestShrinkingComesFirst(t *testing.T) {
 	w.round()
 	if w.holds("a", "a") != "8192/60" || w.holds("b", "a") != "4096/30" {
 		t.Errorf("hold %s and %s", w.holds("a", "a"), w.holds("b", "a"))
+	}
+}
+
+// TestTriesAreBounded checks that a round tries a bounded number of sizes, new requests first, and that
+// a size which is not tried again keeps its report.
+func TestTriesAreBounded(t *testing.T) {
+	documented.Bound(t, "sizes that are requested of running containers", documented.Count(mostTries)+" tries in a round")
+	const many = mostTries + 20
+	var all []*corev1.Pod
+	for i := range many {
+		p := asking(fmt.Sprint("p", i), [2]int64{16, 0})
+		delete(p.Spec.Containers[0].Resources.Limits, "nri-vgpu.io/vgpu-cores")
+		all = append(all, p)
+	}
+	w := newWorld(t, append(all, asking("new", [2]int64{16, 1}), asking("full", [2]int64{8192, 1}))...)
+	w.resizer.Config.Resize.Maximum = []config.ResizeMaximum{{Namespace: "ns", MemoryMiB: 16384, Cores: 100}}
+	for i := range many {
+		w.want(fmt.Sprint("p", i), `{"a":{"memory":8192}}`)
+	}
+	pending := func() (deferred int) {
+		for i := range many {
+			if resize.Reports(w.pod(fmt.Sprint("p", i)))["a"].Pending == resize.Deferred {
+				deferred++
+			}
+		}
+		return deferred
+	}
+	for round, wantPatches := range []int{many, many + 20} {
+		w.set = nil
+		w.round()
+		if len(w.set) != mostTries || pending() != many || w.patches() > wantPatches {
+			t.Errorf("round %d: %d tries, %d deferred, %d writes", round, len(w.set), pending(), w.patches())
+		}
+	}
+	patches := w.patches()
+	w.want("new", `{"a":{"memory":8}}`)
+	w.set = nil
+	w.round()
+	if w.set[0] != "uid-new/a" || w.holds("new", "a") != "8/1" || w.patches() > patches+1+20 {
+		t.Errorf("tried %q first, %d writes more", w.set[0], w.patches()-patches)
+	}
+	patches = w.patches()
+	for range 5 {
+		w.round()
+	}
+	if w.patches() > patches+20 {
+		t.Errorf("%d writes in five rounds without a change", w.patches()-patches)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
 func podWith(annotation, text string) *corev1.Pod {
@@ -27,6 +28,7 @@ func asked() request.Pod {
 }
 
 func TestWanted(t *testing.T) {
+	documented.Bound(t, "sizes that are requested of running containers", documented.Bytes(mostBytes)+" of an annotation")
 	for text, want := range map[string]map[string]Size{
 		`{}`:                       {},
 		`{"main":{"memory":8192}}`: {"main": {MemoryMiB: 8192}},
