@@ -12,6 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -98,6 +99,8 @@ func TestChangedAnnotationsWakeAPod(t *testing.T) {
 		"the same assignment":            {map[string]string{assign.Annotation: "x"}, map[string]string{assign.Annotation: "x", "a": "b"}, fwk.QueueSkip},
 		"an announced assignment":        {nil, map[string]string{assign.Annotation: "x"}, fwk.Queue},
 		"a corrected policy":             {map[string]string{request.PolicyAnnotation: "x"}, map[string]string{request.PolicyAnnotation: "share"}, fwk.Queue},
+		"a reported size":                {map[string]string{resize.ReportAnnotation: "{}"}, nil, fwk.Queue},
+		"a requested size":               {nil, map[string]string{resize.Annotation: "{}"}, fwk.QueueSkip},
 		"a wish of Volcano's, withdrawn": {map[string]string{volcano.UseUUID: "x"}, nil, fwk.Queue},
 	} {
 		if got, err := p.afterUpdate(klog.Background(), podWith(nil), with(test.before), with(test.after)); err != nil || got != test.want {

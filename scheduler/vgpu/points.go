@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -239,14 +240,16 @@ func (p *Plugin) afterDelete(_ klog.Logger, _ *corev1.Pod, old, _ any) (fwk.Queu
 	return fwk.QueueSkip, nil
 }
 
-// afterUpdate wakes a pod if an annotation has changed that assigns GPUs, restricts GPUs, or
-// changes a request.
+// afterUpdate wakes a pod if an annotation has changed that assigns GPUs, restricts GPUs, changes a
+// request, or reports another size of a running container.
 func (*Plugin) afterUpdate(_ klog.Logger, _ *corev1.Pod, old, changed any) (fwk.QueueingHint, error) {
 	before, after, err := util.As[*corev1.Pod](old, changed)
 	if err != nil {
 		return fwk.Queue, err
 	}
-	reads := func(key string) bool { return key == assign.Annotation || request.Reads(key) || volcano.Reads(key) }
+	reads := func(key string) bool {
+		return key == assign.Annotation || key == resize.ReportAnnotation || request.Reads(key) || volcano.Reads(key)
+	}
 	for _, pair := range [][2]map[string]string{{before.Annotations, after.Annotations}, {after.Annotations, before.Annotations}} {
 		for key, value := range pair[0] {
 			if other, has := pair[1][key]; reads(key) && (!has || other != value) {

@@ -98,6 +98,7 @@ func install(ctx context.Context, bed *testbed.Bed, source, helm string) error {
 	cmd := exec.CommandContext(ctx, helm, "install", "nri-vgpu", filepath.Join(source, "deploy", "chart"),
 		"--namespace", testbed.Namespace, "--create-namespace", "--wait", "--timeout", "5m",
 		"--set", "image.tag="+version.Version, "--set", "config.scheduling.mode=scheduler",
+		"--set-json", `config.resize.maximum=[{"namespace":"default","memory_mib":16384,"cores":100}]`,
 		"--set", "scheduler.enabled=true", "--set", "scheduler.image.tag="+version.Version,
 		"--set", `scheduler.nodeSelector.kubernetes\.io/hostname=`+bed.Cluster.NodeName)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+bed.Cluster.Kubeconfig(), "HELM_CACHE_HOME="+home,
