@@ -109,7 +109,12 @@ type Hook struct {
 	// unadjusted are the containers found running without their limits, by the runtime's
 	// id.
 	unadjusted map[string]liveContainer
+	// incomplete are the resized containers whose files could not be written.
+	incomplete map[containerName]bool
 }
+
+// containerName identifies a container of the ledger.
+type containerName struct{ podUID, container string }
 
 // liveContainer is a container with a part of a GPU that may have processes.
 type liveContainer struct {
@@ -127,7 +132,7 @@ type liveContainer struct {
 // runtime.
 func New(opts Options) *Hook {
 	h := &Hook{
-		opts: opts, live: map[string]liveContainer{}, reserved: map[string]bool{}, podsChanged: loop.NewWakeup(),
+		opts: opts, live: map[string]liveContainer{}, reserved: map[string]bool{}, incomplete: map[containerName]bool{}, podsChanged: loop.NewWakeup(),
 		bound: deadline.New(handlerPatience, maxHandlers), looks: ourfiles.NewLooks(),
 	}
 	h.opts.Proc = cmp.Or(h.opts.Proc, "/proc")

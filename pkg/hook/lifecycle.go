@@ -87,6 +87,7 @@ func (h *Hook) Sweep() {
 	h.bury(time.Now())
 	h.mu.Lock()
 	h.audit()
+	h.completeAll()
 	h.mu.Unlock()
 	holders := map[string]bool{}
 	for _, uid := range h.opts.Ledger.Holders() {
@@ -311,7 +312,7 @@ func (h *Hook) adopt(c adjust.Container) {
 		log.Error("failed to read a running container's assignment back from the runtime", "error", err)
 		return
 	}
-	replaced, err := h.opts.Ledger.Adopt(given)
+	replaced, err := h.opts.Ledger.Adopt(h.sizesOnPage(given))
 	if err != nil {
 		log.Error("failed to adopt a running container's assignment", "error", err)
 		return
@@ -320,21 +321,25 @@ func (h *Hook) adopt(c adjust.Container) {
 		log.Error("failed to create the directory of a running container's files", "error", err)
 		return
 	}
-	if held, _ := h.opts.Ledger.Get(c.PodUID, c.Name); held.Resized {
+	held, ok := h.opts.Ledger.Get(c.PodUID, c.Name)
+	if !ok {
+		held = given // a container without GPUs
+	}
+	if _, err := h.opts.Store.Assignment(c.PodUID, c.Name); err != nil || replaced {
+		if err := h.opts.Store.Rewrite(held); err != nil {
+			log.Error("failed to write a running container's assignment", "error", err)
+			return
+		}
+		h.opts.Metrics.recovered.Inc()
+		log.Warn("recovered the assignment of a running container whose files were lost or differed", "replaced", replaced)
+	}
+	if held.Resized {
 		// The previous agent may have been killed while it resized the container.
 		if err := h.complete(held); err != nil {
+			h.incomplete[containerName{c.PodUID, c.Name}] = true
 			log.Error("failed to write the limits of a resized container; retrying", "error", err)
 		}
 	}
-	if _, err := h.opts.Store.Assignment(c.PodUID, c.Name); err == nil && !replaced {
-		return
-	}
-	if err := h.opts.Store.Rewrite(given); err != nil {
-		log.Error("failed to write a running container's assignment", "error", err)
-		return
-	}
-	h.opts.Metrics.recovered.Inc()
-	log.Warn("recovered the assignment of a running container whose files were lost or differed", "replaced", replaced)
 }
 
 // audit checks running containers without limits, and reports containers that request a GPU or may

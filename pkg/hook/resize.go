@@ -3,12 +3,14 @@
 package hook
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -19,26 +21,27 @@ import (
 //
 // The limits page never allows more than the ledger and the container's files have:
 //
+//  0. The ledger and the container's files record that the sizes may change.
 //  1. The page gets the smaller of the old and the new sizes.
-//  2. If the container uses more memory, the page gets the old sizes, and Resize returns an *placement.InUseError.
+//  2. If the container uses more memory, the page gets the old sizes, and Resize returns a *placement.InUseError.
 //  3. The ledger takes the new sizes. If the GPUs have no room, the page gets the old sizes, and Resize
 //     returns a *placement.NoRoomError.
 //  4. The container's files get the new sizes.
 //  5. The page gets the new sizes.
 //
-// An error that wraps placement.ErrFixed reports that the container can never have these sizes.
+// A *placement.InfeasibleError reports that the container can never have these sizes.
 func (h *Hook) Resize(podUID, container string, shares []request.Share) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.synchronized {
 		return placement.ErrNotReady
 	}
-	after, err := h.opts.Ledger.Resized(podUID, container, shares)
+	after, err := h.opts.Ledger.PlanResize(podUID, container, shares)
 	if err != nil {
 		return err
 	}
 	before, _ := h.opts.Ledger.Get(podUID, container)
-	if err := h.checkPages(before); err != nil {
+	if err := h.checkLimitsPage(before); err != nil {
 		return err
 	}
 	if slices.Equal(before.Devices, after.Devices) {
@@ -56,7 +59,7 @@ func (h *Hook) Resize(podUID, container string, shares []request.Share) error {
 	if err := h.persist(after); err != nil {
 		// No other pod has got the room of a smaller part meanwhile, since h.mu is held.
 		_, back := h.opts.Ledger.Resize(podUID, container, sharesOf(before))
-		return errors.Join(err, back, h.updateLimits(before))
+		return errors.Join(err, back, h.persist(before), h.updateLimits(before))
 	}
 	return h.updateLimits(after)
 }
@@ -74,8 +77,8 @@ func (h *Hook) markResized(a placement.Allocation) error {
 	return h.persist(a)
 }
 
-// checkPages reports an error if a container has processes without limits.
-func (h *Hook) checkPages(a placement.Allocation) error {
+// checkLimitsPage returns an error if a container has processes and no valid limits page.
+func (h *Hook) checkLimitsPage(a placement.Allocation) error {
 	_, err := h.opts.Store.Limits(a.PodUID, a.Container)
 	if err == nil || !h.runs(a) {
 		return nil
@@ -89,9 +92,9 @@ func (h *Hook) checkPages(a placement.Allocation) error {
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) && len(given.GPUs) == len(a.Devices) && !h.opts.Rules.Interposes(given) {
-		return fmt.Errorf("%w: the container runs with whole GPUs and without the interposer", placement.ErrFixed)
+		return &placement.InfeasibleError{Why: "the container has whole GPUs and runs without the interposer: request a part of a GPU"}
 	}
-	return fmt.Errorf("the container's limits page cannot be read: %w", err)
+	return fmt.Errorf("read the container's limits page, recreate the container if the page is lost: %w", err)
 }
 
 // runs reports whether a container may have processes.
@@ -104,15 +107,15 @@ func (h *Hook) runs(a placement.Allocation) bool {
 	return false
 }
 
-// lower lowers the limits page of a container to the smaller of two allocations, and returns an
+// lower lowers the limits page of a container to the smaller of two allocations, and returns a
 // *placement.InUseError if the container uses more memory.
 func (h *Hook) lower(before, after placement.Allocation) error {
 	low := smaller(before, after)
 	if slices.Equal(low.Devices, before.Devices) {
 		return nil
 	}
-	// The first check spares a container that uses more any moment with the lower limit. A process may
-	// allocate between the first check and the new limit.
+	// The first check avoids a lower limit if the container already uses more. A process may allocate
+	// between the first check and the new limit.
 	if err := h.checkUse(before, low); err != nil {
 		return err
 	}
@@ -122,7 +125,7 @@ func (h *Hook) lower(before, after placement.Allocation) error {
 	return h.checkUse(before, low)
 }
 
-// checkUse returns an *placement.InUseError if a container uses more memory than a smaller allocation has.
+// checkUse returns a *placement.InUseError if a container uses more memory than a smaller allocation has.
 func (h *Hook) checkUse(before, low placement.Allocation) error {
 	shrinks := func(d, from placement.Device) bool { return d.Limit() < from.Limit() }
 	if !h.runs(before) || slices.EqualFunc(low.Devices, before.Devices, func(d, from placement.Device) bool { return !shrinks(d, from) }) {
@@ -188,12 +191,50 @@ func sharesOf(a placement.Allocation) []request.Share {
 
 // complete writes the sizes of an allocation to the files and the limits page of its container.
 func (h *Hook) complete(a placement.Allocation) error {
-	if saved, err := h.opts.Store.Assignment(a.PodUID, a.Container); err == nil && !slices.Equal(saved.Devices, a.Devices) {
+	saved, err := h.opts.Store.Assignment(a.PodUID, a.Container)
+	if err != nil || !slices.Equal(saved.Devices, a.Devices) {
 		if err := h.persist(a); err != nil {
 			return err
 		}
 	}
 	return h.updateLimits(a)
+}
+
+// completeAll repeats complete for the containers for which it has failed.
+func (h *Hook) completeAll() {
+	for name := range h.incomplete {
+		held, ok := h.opts.Ledger.Get(name.podUID, name.container)
+		if !ok || h.complete(held) == nil {
+			delete(h.incomplete, name)
+		}
+	}
+}
+
+// sizesOnPage returns the allocation that the runtime reports of a running container, with the sizes on
+// the container's limits page. The page has other sizes if the container was resized, and the files of
+// the resize were lost.
+func (h *Hook) sizesOnPage(a placement.Allocation) placement.Allocation {
+	page, err := h.opts.Store.Limits(a.PodUID, a.Container)
+	if held, ok := h.opts.Ledger.Get(a.PodUID, a.Container); err != nil || ok && held.Resized || len(page) != len(a.Devices) {
+		return a
+	}
+	devices, differ := slices.Clone(a.Devices), false
+	for i, p := range page {
+		d := &devices[i]
+		if d.UUID != p.UUID || d.MPS {
+			return a
+		}
+		if d.Limit() != p.MemoryBytes {
+			d.MemoryBytes, d.LimitBytes, differ = p.MemoryBytes, 0, true
+		}
+		if cmp.Or(d.ComputePPM, limits.NoComputeLimit) != p.ComputePPM {
+			d.ComputePPM, d.MaximumPPM, differ = p.ComputePPM%limits.NoComputeLimit, p.MaximumPPM, true
+		}
+	}
+	if differ {
+		a.Devices, a.Resized = devices, true
+	}
+	return a
 }
 
 // persist writes a container's allocation to its own file, if the container was created, and to the file

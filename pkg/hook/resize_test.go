@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -183,7 +185,7 @@ func TestResizeOfContainersWithoutLimits(t *testing.T) {
 	n.pod("none", "main")
 	mustCreate(t, n, "whole")
 	for _, uid := range []string{"whole", "none", "unknown"} {
-		if err := n.hook.Resize(uid, "main", size(1024, 0)); !errors.Is(err, placement.ErrFixed) {
+		if err := n.hook.Resize(uid, "main", size(1024, 0)); !errors.As(err, new(*placement.InfeasibleError)) {
 			t.Errorf("%s: got %v", uid, err)
 		}
 	}
@@ -192,7 +194,7 @@ func TestResizeOfContainersWithoutLimits(t *testing.T) {
 	if err := os.Remove(filepath.Join(n.containerDir("u"), limits.LimitsFile)); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.hook.Resize("u", "main", size(1024, 0)); err == nil || errors.Is(err, placement.ErrFixed) || !strings.Contains(err.Error(), "limits page") {
+	if err := n.hook.Resize("u", "main", size(1024, 0)); err == nil || errors.As(err, new(*placement.InfeasibleError)) || !strings.Contains(err.Error(), "limits page") {
 		t.Errorf("without its page: got %v", err)
 	}
 }
@@ -266,7 +268,7 @@ func TestResizeSurvivesKills(t *testing.T) {
 				func() error { return n.hook.markResized(before) },
 				func() error {
 					var err error
-					after, err = n.ledger.Resized("u", "main", shares)
+					after, err = n.ledger.PlanResize("u", "main", shares)
 					return errors.Join(err, n.hook.lower(before, after))
 				},
 				func() error { _, err := n.ledger.Resize("u", "main", shares); return err },
@@ -292,6 +294,139 @@ func TestResizeSurvivesKills(t *testing.T) {
 				t.Error(err)
 			}
 			n.wantSizes("u", everywhere(want[0], want[1]))
+		}
+	}
+}
+
+// TestResizeAfterLostFiles checks that the ledger counts the sizes on the page, which the processes
+// obey, if the files of a resized container are lost or damaged.
+func TestResizeAfterLostFiles(t *testing.T) {
+	for name, lose := range map[string]func(file string) error{
+		"lost": os.Remove, "damaged": func(file string) error { return os.WriteFile(file, []byte("{"), 0o600) },
+	} {
+		for _, want := range [][2]uint64{{8192, 50}, {1024, 10}} {
+			n := newNode(t)
+			n.pod("u", "main=4096", "second=1024")
+			mustCreate(t, n, "u")
+			if err := n.hook.Resize("u", "main", size(want[0], uint32(want[1]))); err != nil {
+				t.Fatal(err)
+			}
+			n.stopHook()
+			reservation := filepath.Join(filepath.Dir(n.containerDir("u")), "assignments.json")
+			if err := errors.Join(lose(filepath.Join(n.containerDir("u"), "assignment.json")), lose(reservation)); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // the second agent finds what the first has written
+				n.startHook()
+				s := n.sizes("u")
+				if all := same(want[0], want[1]); s.Ledger != all || s.File != all || s.Page != all {
+					t.Errorf("%s: sizes %+v, want %v", name, s, all)
+				}
+				n.stopHook()
+			}
+			n.startHook()
+		}
+	}
+}
+
+// TestSizesOnThePageOfOthers checks that a container that was never resized keeps the allocation that
+// the runtime reports: no limit on time, all of the time and a raised limit on memory.
+func TestSizesOnThePageOfOthers(t *testing.T) {
+	n := newNode(t)
+	for _, d := range []placement.Device{
+		{UUID: gpuA, MemoryBytes: 4 * mib},
+		{UUID: gpuA, MemoryBytes: 4 * mib, ComputePPM: request.Whole},
+		{UUID: gpuA, MemoryBytes: 4 * mib, LimitBytes: 8 * mib, ComputePPM: 300_000, MaximumPPM: 400_000},
+	} {
+		a := placement.Allocation{PodUID: "u", Container: "main", Kind: request.App, Devices: []placement.Device{d}}
+		if err := n.hook.opts.Store.Save(a, testGPUs(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.hook.sizesOnPage(a); got.Resized || got.Devices[0] != d {
+			t.Errorf("%+v becomes %+v", d, got)
+		}
+	}
+}
+
+// TestResizeThatIsCompletedLater checks that the agent writes the page of a resized container later if
+// the page was held busy at the agent's start.
+func TestResizeThatIsCompletedLater(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=4096")
+	mustCreate(t, n, "u")
+	if err := n.hook.Resize("u", "main", size(4096, 50)); err != nil {
+		t.Fatal(err)
+	}
+	n.stopHook()
+	page := filepath.Join(n.containerDir("u"), limits.LimitsFile)
+	if err := limits.Update(filepath.Dir(page), []limits.Device{{UUID: gpuA, MemoryBytes: 1, ComputePPM: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(page, page+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(page, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n.startHook()
+	if err := errors.Join(os.Remove(page), os.Rename(page+".away", page)); err != nil {
+		t.Fatal(err)
+	}
+	n.hook.Sweep()
+	if _, now := n.inForce("u"); now != same(4096, 50) || len(n.hook.incomplete) != 0 {
+		t.Errorf("the page has %v", now)
+	}
+}
+
+// TestATenantsLockDelaysNobody checks that a lock on the limits page, which a container can read, does
+// not delay a resize.
+func TestATenantsLockDelaysNobody(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=4096")
+	mustCreate(t, n, "u")
+	page, err := os.Open(filepath.Join(n.containerDir("u"), limits.LimitsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	if err := unix.Flock(int(page.Fd()), unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.hook.Resize("u", "main", size(2048, 50)) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the resize waits for the tenant's lock")
+	}
+	n.wantSizes("u", everywhere(2048, 50))
+}
+
+// TestResizeOnTwoGPUs checks that a container changes on all of its GPUs or on none.
+func TestResizeOnTwoGPUs(t *testing.T) {
+	n := newNode(t)
+	pod := n.pod("u", "main=4096")
+	n.api.change(func() { pod.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-number"] = resource.MustParse("2") })
+	mustCreate(t, n, "u")
+	n.pod("v", "main=8192")
+	mustCreate(t, n, "v")
+	two := func(memoryMiB uint64) []request.Share { return append(size(memoryMiB, 0), size(memoryMiB, 0)...) }
+	var none *placement.NoRoomError
+	if err := n.hook.Resize("u", "main", two(9000)); !errors.As(err, &none) {
+		t.Errorf("got %v", err)
+	}
+	n.wantSizes("u", sizes{Ledger: same(4096, 0), File: same(4096, 0), Reserved: same(4096, 0), Page: same(4096, 100)})
+	if err := n.hook.Resize("u", "main", two(8192)); err != nil {
+		t.Error(err)
+	}
+	held, _ := n.ledger.Get("u", "main")
+	page, err := limits.Read(filepath.Join(n.containerDir("u"), limits.LimitsFile))
+	for i := range 2 {
+		if err != nil || held.Devices[i].MemoryBytes != 8192*mib || page[i].MemoryBytes != 8192*mib {
+			t.Errorf("GPU %d: holds %+v, page %+v, %v", i, held.Devices[i], page, err)
 		}
 	}
 }

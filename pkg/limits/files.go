@@ -134,7 +134,8 @@ func syncDir(dir string) error {
 
 // Update changes the limits in place. Running processes read the new limits at their next
 // allocation. The GPUs must be the page's GPUs in the same order, since the usage page identifies
-// GPUs by position. If the writer dies during Update, the old limits stay in force.
+// GPUs by position. If the writer dies during Update, the old limits stay in force. Only one goroutine
+// at a time may call Update: by a lock on the page, the page's tenant could hold the writer up.
 func Update(dir string, devices []Device) error {
 	path := filepath.Join(dir, LimitsFile)
 	f, err := openPage(path, os.O_RDWR)
@@ -142,9 +143,6 @@ func Update(dir string, devices []Device) error {
 		return fmt.Errorf("open limits page: %w", err)
 	}
 	defer f.Close()
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", path, err)
-	}
 	old, generation, err := readLimits(f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)

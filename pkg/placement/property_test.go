@@ -199,7 +199,7 @@ func (w world) resize(t *testing.T, l *Ledger, p request.Pod) {
 		shares[i].Memory, shares[i].SplitPPM = request.Memory{Bytes: (1 + w.Uint64N(12)) * gib}, 0
 		shares[i].ComputePPM = w.Uint32N(11) * 100_000
 	}
-	want, err := l.Resized(p.UID, c.Name, shares)
+	want, err := l.PlanResize(p.UID, c.Name, shares)
 	if err != nil {
 		return
 	}

@@ -10,8 +10,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// ErrFixed reports that a container's part of a GPU can never have the requested size.
-var ErrFixed = errors.New("a part of a GPU cannot be resized")
+// InfeasibleError reports that a container's part of a GPU can never have the requested size.
+type InfeasibleError struct{ Why string }
+
+// Error returns why the size is infeasible.
+func (e *InfeasibleError) Error() string { return e.Why }
+
+func infeasible(format string, args ...any) error {
+	return &InfeasibleError{fmt.Sprintf(format, args...)}
+}
 
 // ErrNotReady reports that sizes cannot change yet, because the agent does not know all containers.
 var ErrNotReady = errors.New("the container runtime has not listed its containers yet")
@@ -28,23 +35,23 @@ func (e *InUseError) Error() string {
 		(e.Used+request.MiB-1)/request.MiB, e.UUID, e.Want/request.MiB)
 }
 
-// Resized returns a container's allocation with the sizes of other shares, one for each GPU that the
-// container holds, in the order of its devices. Resized does not change the ledger, and does not check
-// whether the GPUs have room. If the shares differ from the devices in more than memory and time, or
-// exceed a GPU, Resized returns an error that wraps ErrFixed.
-func (l *Ledger) Resized(podUID, container string, shares []request.Share) (Allocation, error) {
+// PlanResize returns a container's allocation with the sizes of other shares, one for each GPU that the
+// container holds, in the order of its devices. PlanResize does not change the ledger, and does not
+// check whether the GPUs have room. If the shares differ from the devices in more than memory and time,
+// or exceed a GPU, PlanResize returns an *InfeasibleError.
+func (l *Ledger) PlanResize(podUID, container string, shares []request.Share) (Allocation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, _, err := l.resized(podUID, container, shares)
+	a, _, err := l.planResize(podUID, container, shares)
 	return a, err
 }
 
-// Resize changes the sizes of a container's parts of the GPUs that it holds, as Resized describes. If
+// Resize changes the sizes of a container's parts of the GPUs that it holds, as PlanResize describes. If
 // the GPUs have no room for a part that grows, Resize returns a *NoRoomError and changes nothing.
 func (l *Ledger) Resize(podUID, container string, shares []request.Share) (Allocation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, i, err := l.resized(podUID, container, shares)
+	a, i, err := l.planResize(podUID, container, shares)
 	if err != nil {
 		return Allocation{}, err
 	}
@@ -57,21 +64,23 @@ func (l *Ledger) Resize(podUID, container string, shares []request.Share) (Alloc
 		}
 	}
 	l.hold(podUID, after)
-	l.freed()
+	if slices.ContainsFunc(a.Devices, func(d Device) bool { return shrank(before, after, d.UUID) }) {
+		l.freed()
+	}
 	return clone(a), nil
 }
 
-// resized implements Resized, and returns the container's index in the pod.
-func (l *Ledger) resized(podUID, container string, shares []request.Share) (Allocation, int, error) {
+// planResize implements PlanResize, and returns the container's index in the pod.
+func (l *Ledger) planResize(podUID, container string, shares []request.Share) (Allocation, int, error) {
 	containers := l.pods[podUID].containers
 	i := slices.IndexFunc(containers, func(a Allocation) bool { return a.Container == container })
 	if i < 0 {
-		return Allocation{}, 0, fmt.Errorf("%w: container %q holds none", ErrFixed, container)
+		return Allocation{}, 0, infeasible("container %q holds none", container)
 	}
 	a := clone(containers[i])
 	a.Resized = true
 	if len(shares) != len(a.Devices) {
-		return Allocation{}, 0, fmt.Errorf("%w: container %q has a share that is divided over several GPUs", ErrFixed, container)
+		return Allocation{}, 0, infeasible("container %q has a share that is divided over several GPUs", container)
 	}
 	for k := range a.Devices {
 		d, err := l.resizedDevice(a.Devices[k], shares[k])
@@ -87,23 +96,32 @@ func (l *Ledger) resized(podUID, container string, shares []request.Share) (Allo
 func (l *Ledger) resizedDevice(held Device, share request.Share) (Device, error) {
 	g := slices.IndexFunc(l.cards, func(c card) bool { return c.UUID == held.UUID })
 	if g < 0 {
-		return Device{}, fmt.Errorf("%w: GPU %s is no longer in the node", ErrFixed, held.UUID)
+		return Device{}, infeasible("GPU %s is no longer in the node", held.UUID)
 	}
 	c := &l.cards[g]
 	d := c.device(share)
 	switch {
 	case held.MPS || d.MPS:
-		return Device{}, fmt.Errorf("%w: GPU %d is shared through MPS, whose limits apply from the start of a process on", ErrFixed, c.Index)
+		return Device{}, infeasible("GPU %d is shared through MPS, whose limits apply from the start of a process on", c.Index)
 	case held.Exclusive || share.Exclusive:
-		return Device{}, fmt.Errorf("%w: GPU %d is held exclusively", ErrFixed, c.Index)
+		return Device{}, infeasible("GPU %d is held exclusively", c.Index)
+	case d.MemoryBytes != held.MemoryBytes && (held.LimitBytes != 0 || d.LimitBytes != 0):
+		return Device{}, infeasible("its memory limit on GPU %d exceeds its request: remove the annotation that raises the limit, and recreate the pod", c.Index)
 	case held.MemoryInCommon || d.MemoryInCommon:
-		return Device{}, fmt.Errorf("%w: the memory of GPU %d is held in common", ErrFixed, c.Index)
+		return Device{}, infeasible("the memory of GPU %d is held in common", c.Index)
 	case d.Slots != held.Slots:
-		return Device{}, fmt.Errorf("%w: the number of slots may not change", ErrFixed)
+		return Device{}, infeasible("the number of slots may not change")
 	case d.MemoryBytes > c.usable:
-		return Device{}, fmt.Errorf("%w: GPU %d has %d MiB", ErrFixed, c.Index, c.usable/request.MiB)
+		return Device{}, infeasible("GPU %d has %d MiB", c.Index, c.usable/request.MiB)
 	}
 	return d, nil
+}
+
+// shrank reports whether a pod's load on a GPU is smaller after a change.
+func shrank(before, after []Allocation, uuid string) bool {
+	was, is := newColumn(before, uuid), newColumn(after, uuid)
+	old, now := was.load(), is.load()
+	return now.memory < old.memory || now.compute < old.compute
 }
 
 // fitsResized reports whether a GPU has room for a pod's load after a change. A load may exceed the

@@ -89,7 +89,9 @@ func TestResizeEndsRefusals(t *testing.T) {
 }
 
 func TestPartsThatCannotBeResized(t *testing.T) {
-	exclusive, common, moreSlots := mem(4), mem(4), mem(4)
+	var never *InfeasibleError
+	exclusive, common, moreSlots, raised, raisedMore := mem(4), mem(4), mem(4), mem(4), mem(5)
+	raised.Limit, raisedMore.Limit = mem(8).Memory, mem(8).Memory
 	exclusive.Exclusive = true
 	common.Memory = request.Memory{Common: true}
 	moreSlots.Slots = 2
@@ -106,6 +108,8 @@ func TestPartsThatCannotBeResized(t *testing.T) {
 		{"a GPU to become exclusive", config.Default(), []request.Share{mem(4)}, []request.Share{exclusive}, "exclusively"},
 		{"memory in common", config.Default(), []request.Share{common}, []request.Share{mem(4)}, "in common"},
 		{"memory to hold in common", config.Default(), []request.Share{mem(4)}, []request.Share{common}, "in common"},
+		{"a raised limit", config.Default(), []request.Share{raised}, []request.Share{raisedMore}, "raises the limit"},
+		{"a request above its raised limit", config.Default(), []request.Share{raised}, []request.Share{mem(9)}, "raises the limit"},
 		{"slots", config.Default(), []request.Share{mem(4)}, []request.Share{moreSlots}, "slots"},
 		{"more than the GPU", config.Default(), []request.Share{mem(4)}, []request.Share{mem(17)}, "GPU 0 has 16384 MiB"},
 		{"a divided share", config.Default(), []request.Share{mem(4)}, []request.Share{mem(2), mem(2)}, "divided"},
@@ -115,8 +119,8 @@ func TestPartsThatCannotBeResized(t *testing.T) {
 			l := New(gpus(16), tt.cfg)
 			placeAll(l, pod("p", app("a", tt.has...)))
 			before := l.Allocations()
-			for name, resize := range map[string]func(string, string, []request.Share) (Allocation, error){"Resize": l.Resize, "Resized": l.Resized} {
-				if _, err := resize("p", "a", tt.want); !errors.Is(err, ErrFixed) || !strings.Contains(err.Error(), tt.why) {
+			for name, resize := range map[string]func(string, string, []request.Share) (Allocation, error){"Resize": l.Resize, "PlanResize": l.PlanResize} {
+				if _, err := resize("p", "a", tt.want); !errors.As(err, &never) || !strings.Contains(err.Error(), tt.why) {
 					t.Errorf("%s: got %v, want %q", name, err, tt.why)
 				}
 			}
@@ -127,10 +131,10 @@ func TestPartsThatCannotBeResized(t *testing.T) {
 	}
 }
 
-// TestResizedChangesNothing checks that Resized computes sizes without room and without effect.
-func TestResizedChangesNothing(t *testing.T) {
+// TestPlanResizeChangesNothing checks that PlanResize computes sizes without room and without effect.
+func TestPlanResizeChangesNothing(t *testing.T) {
 	l := resizable(t)
-	a, err := l.Resized("p", "a", []request.Share{memAndCores(16, 100)})
+	a, err := l.PlanResize("p", "a", []request.Share{memAndCores(16, 100)})
 	if err != nil || a.Devices[0].MemoryBytes != 16*gib || a.Devices[0].ComputePPM != request.Whole || !a.Resized {
 		t.Errorf("got %+v, %v", a, err)
 	}
@@ -158,7 +162,7 @@ func TestResizeOnGPUsThatHaveLost(t *testing.T) {
 	}
 	l := resizable(t)
 	l.SetGPUs(nil)
-	if _, err := l.Resize("p", "a", []request.Share{mem(1)}); !errors.Is(err, ErrFixed) {
+	if _, err := l.Resize("p", "a", []request.Share{mem(1)}); !errors.As(err, new(*InfeasibleError)) {
 		t.Errorf("without the GPU: %v", err)
 	}
 }

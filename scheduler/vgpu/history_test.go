@@ -265,7 +265,7 @@ func (w *world) resize(t *testing.T, p *Plugin, m *member) {
 		reports = map[string]resize.Report{}
 	}
 	reports[a.Container] = resize.Report{Size: size}
-	text, err := resize.FormatReports(reports)
+	text, err := resize.Format(reports)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,10 @@ namespace = "default"
 memory_mib = 16384
 cores = 100
 `
+
+// usable is the longest time from a request for more memory to the use of the memory. Single requests
+// may take longer, because the machine also runs the node.
+const usable = 100 * time.Millisecond
 
 // follower returns a pod that takes all memory that it may have, also memory that it may have later.
 func follower(name string, mib int64) *corev1.Pod {
@@ -89,6 +94,9 @@ func TestResize(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("512 MiB more were in use after %v (median), %v at most", took[len(took)/2], took[len(took)-1])
+	if took[len(took)/2] > usable {
+		t.Errorf("512 MiB more were in use after %v, want at most %v", took[len(took)/2], usable)
+	}
 
 	out, err := bed.KubectlVgpu(t.Context(), "resize", "grows", "--memory", "8320Mi", "--timeout", "3s")
 	if err == nil || !strings.Contains(err.Error()+out, "deferred: its GPU has no room for 8320 MiB") {
@@ -144,30 +152,77 @@ func waitResize(t *testing.T, name string, kind corev1.PodConditionType, text st
 }
 
 // TestResizeSurvivesKills checks that a container gets its requested sizes although the agent is killed
-// at random points, and that a GPU's containers never hold more than the GPU's ledger allows.
+// at random points. The container grows until a neighbour leaves no more room. At no time do both hold
+// more than the GPU has, and the container never holds more than it has requested.
 func TestResizeSurvivesKills(t *testing.T) {
 	configure(t, growing)
+	create(t, follower("neighbour", 8192))
 	create(t, follower("killed", 1024))
-	pod := running(t, "killed")
+	pod, neighbour := running(t, "killed"), running(t, "neighbour")
+	holds(t, neighbour, 8*gib)
+	var limit atomic.Uint64
+	limit.Store(1 * gib)
+	stop := watchMemory(t, pod, neighbour, &limit)
 	random := rand.New(rand.NewPCG(1, 2))
-	mib := uint64(1024)
-	for range 12 {
-		mib += 256
-		request(t, "killed", resize.Size{MemoryMiB: mib, Cores: 1 + random.Uint32N(100)})
+	mib, cores := uint64(1024), uint32(100)
+	for mib < 8192 {
+		mib, cores = mib+640, 1+random.Uint32N(100)
+		limit.Store(mib << 20)
+		request(t, "killed", resize.Size{MemoryMiB: mib, Cores: cores})
 		time.Sleep(time.Duration(random.Int64N(int64(60 * time.Millisecond))))
 		if err := bed.KillAgent(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		holds(t, pod, mib<<20)
-		eventually.Succeeds(t, patience, "the agent reports the size", func(ctx context.Context) error {
-			now, err := bed.Client.CoreV1().Pods("default").Get(ctx, "killed", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if r := resize.Reports(now)["main"]; r.Pending != "" || r.MemoryMiB != mib {
-				return fmt.Errorf("reported %+v, want %d MiB", r, mib)
-			}
-			return nil
-		})
+		reported(t, resize.Report{Size: resize.Size{MemoryMiB: mib, Cores: cores}, Requested: resize.Size{MemoryMiB: mib, Cores: cores}}, mib > 8192)
+		if mib <= 8192 {
+			holds(t, pod, mib<<20)
+		}
 	}
+	stop()
+}
+
+// reported waits until the agent reports a size of the pod "killed", or defers it.
+func reported(t *testing.T, want resize.Report, deferred bool) {
+	t.Helper()
+	eventually.Succeeds(t, patience, "the agent reports the size", func(ctx context.Context) error {
+		now, err := bed.Client.CoreV1().Pods("default").Get(ctx, "killed", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		got := resize.Reports(now)["main"]
+		if deferred && got.Requested == want.Requested && got.Pending == resize.Deferred || !deferred && got == want {
+			return nil
+		}
+		return fmt.Errorf("reported %+v, want %+v, deferred: %t", got, want, deferred)
+	})
+}
+
+// watchMemory compares the memory that two pods of one GPU hold, by the oracle, with the limit of the first
+// and with the GPU's memory, until the returned function is called.
+func watchMemory(t *testing.T, pod, neighbour *corev1.Pod, limit *atomic.Uint64) (stop func()) {
+	t.Helper()
+	uuid, _ := onlyGPU(t, held(t, neighbour))
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+			mine, err := bed.Held(pod)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			most := limit.Load() // a request precedes its effect
+			others, err := bed.Held(neighbour)
+			if err != nil || mine[uuid] > most || mine[uuid]+others[uuid] > gpuMemory {
+				t.Errorf("the pod holds %d bytes, at most %d were requested, and its neighbour %d: %v", mine[uuid], most, others[uuid], err)
+				return
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
 }

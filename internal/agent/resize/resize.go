@@ -45,16 +45,16 @@ type Pods interface {
 
 // Places holds the allocations of the node's GPUs.
 type Places interface {
-	// Held returns the allocations of a pod, by the runtime's UID.
+	// Held returns the allocations of a pod. podUID is the pod's UID as the runtime reports it.
 	Held(podUID string) []placement.Allocation
 	// Resize changes the sizes of a container's parts, which an earlier call may have begun.
 	Resize(podUID, container string, shares []request.Share) error
 }
 
-// Ledger computes sizes.
+// Ledger plans changes of allocations.
 type Ledger interface {
-	// Resized returns a container's allocation with other sizes, without changing it.
-	Resized(podUID, container string, shares []request.Share) (placement.Allocation, error)
+	// PlanResize returns a container's allocation with other sizes, and changes nothing.
+	PlanResize(podUID, container string, shares []request.Share) (placement.Allocation, error)
 }
 
 // Events records Events about a pod.
@@ -81,7 +81,7 @@ type Resizer struct {
 	Options
 	metrics  metrics
 	poke     loop.Wakeup
-	failures loop.Failures      // of reports, by pod
+	failures loop.Failures      // of reports by pod, and of sizes by pod and container
 	reported map[string]written // by pod
 }
 
@@ -137,7 +137,10 @@ func (r *Resizer) round(ctx context.Context) {
 			r.Log.Warn("failed to report the sizes of a pod's parts of GPUs; retrying", "namespace", p.Namespace, "pod", p.Name, "error", err)
 		}
 	}
-	maps.DeleteFunc(r.failures, func(uid, _ string) bool { return !known[uid] })
+	maps.DeleteFunc(r.failures, func(name, _ string) bool {
+		uid, _, _ := strings.Cut(name, "/")
+		return !known[uid]
+	})
 	maps.DeleteFunc(r.reported, func(uid string, _ written) bool { return !known[uid] })
 }
 
@@ -164,7 +167,7 @@ func (r *Resizer) tries(all []*pod) []try {
 	}
 	rand.Shuffle(len(tries), func(i, j int) { tries[i], tries[j] = tries[j], tries[i] })
 	slices.SortStableFunc(tries, func(a, b try) int {
-		return cmp.Or(order(a.again, b.again), order(a.grows, b.grows))
+		return cmp.Or(order(a.retried, b.retried), order(a.grows, b.grows))
 	})
 	return tries
 }
@@ -190,17 +193,17 @@ type pod struct {
 // container is a container with parts of GPUs.
 type container struct {
 	name   string
-	size   resize.Size // the requested size
-	wanted bool        // the annotation names the container
-	shares []request.Share
-	spec   []request.Share
-	grows  bool
-	// inForce reports that the size is in force and reported, and again that an earlier round could not
+	size   resize.Size     // the requested size
+	wanted bool            // the annotation names the container
+	shares []request.Share // of the requested size
+	spec   []request.Share // of the pod's spec
+	grows  bool            // on any GPU
+	// inForce states that the size is in force and reported, and retried that an earlier round could not
 	// set the size.
-	inForce, again bool
-	// before is the report of the earlier round, if again.
-	before resize.Report
-	err    error // why the size is not in force
+	inForce, retried bool
+	// reported is the report of the earlier round, if retried.
+	reported resize.Report
+	err      error // why the size is not in force
 }
 
 // read returns the containers of a pod whose sizes a user has changed, or nil if there are none. Mirrors
@@ -220,7 +223,7 @@ func (r *Resizer) read(p *corev1.Pod) *pod {
 	}
 	sizes, invalid := resize.Wanted(p, asked)
 	if invalid != nil {
-		invalid = fmt.Errorf("%w: %w", placement.ErrFixed, invalid)
+		invalid = &placement.InfeasibleError{Why: invalid.Error()}
 	}
 	one, reports := &pod{Pod: p, uid: uid}, resize.Reports(p)
 	for _, a := range held {
@@ -235,7 +238,7 @@ func (r *Resizer) read(p *corev1.Pod) *pod {
 			c.err = r.check(p, uid, c, a)
 		}
 		report, has := reports[a.Container]
-		c.again, c.before = has && report.Requested == size && report.Pending != "", report
+		c.retried, c.reported = has && report.Requested == size && report.Pending != "", report
 		c.inForce = c.inForce && report.Requested == size && report.Pending == ""
 		one.containers = append(one.containers, c)
 	}
@@ -245,24 +248,19 @@ func (r *Resizer) read(p *corev1.Pod) *pod {
 // check compares a container's requested size with the size in force, and returns an error if the
 // container can never have the requested size.
 func (r *Resizer) check(p *corev1.Pod, uid string, c *container, held placement.Allocation) error {
-	to, err := r.Ledger.Resized(uid, c.name, c.shares)
+	to, err := r.Ledger.PlanResize(uid, c.name, c.shares)
 	if err != nil {
 		return err
 	}
-	spec, err := r.Ledger.Resized(uid, c.name, c.spec)
+	spec, err := r.Ledger.PlanResize(uid, c.name, c.spec)
 	if err != nil {
 		return err
 	}
 	most := r.Config.Resize.Of(p.Namespace)
 	for i, d := range to.Devices {
 		s := spec.Devices[i]
-		if d.MemoryBytes > s.MemoryBytes && d.MemoryBytes > most.MemoryMiB*request.MiB {
-			return fmt.Errorf("%w: namespace %s may have at most %d MiB of a GPU beyond the pod's request (resize.maximum in config.toml)",
-				placement.ErrFixed, p.Namespace, most.MemoryMiB)
-		}
-		if d.ComputePPM > s.ComputePPM && s.ComputePPM > 0 && d.ComputePPM > uint32(most.Cores)*(request.Whole/100) {
-			return fmt.Errorf("%w: namespace %s may have at most %d %% of a GPU's time beyond the pod's request (resize.maximum in config.toml)",
-				placement.ErrFixed, p.Namespace, most.Cores)
+		if err := withinMaximum(s, d, most); err != nil {
+			return err
 		}
 		c.grows = c.grows || d.MemoryBytes > held.Devices[i].MemoryBytes || d.ComputePPM > held.Devices[i].ComputePPM
 	}
@@ -270,10 +268,35 @@ func (r *Resizer) check(p *corev1.Pod, uid string, c *container, held placement.
 	return nil
 }
 
+// withinMaximum returns an error if a device exceeds both the pod's spec and the maximum of the pod's
+// namespace.
+func withinMaximum(spec, d placement.Device, most config.ResizeMaximum) error {
+	for _, amount := range []struct {
+		wanted, spec, most uint64
+		unit               string
+	}{
+		{d.MemoryBytes / request.MiB, spec.MemoryBytes / request.MiB, most.MemoryMiB, "MiB"},
+		{uint64(d.ComputePPM) * 100 / request.Whole, uint64(spec.ComputePPM) * 100 / request.Whole, uint64(most.Cores), "% of the time"},
+	} {
+		if amount.wanted > max(amount.spec, amount.most) {
+			return &placement.InfeasibleError{Why: fmt.Sprintf("%d %s of a GPU exceed the pod's request (%d) and the maximum of its namespace (%d): request less, or raise resize.maximum in config.toml",
+				amount.wanted, amount.unit, amount.spec, amount.most)}
+		}
+	}
+	return nil
+}
+
 // set sets the size of a container.
 func (r *Resizer) set(p *pod, c *container) error {
 	before := r.sizes(p, c)
 	err := r.Places.Resize(p.uid, c.name, c.shares)
+	failure := err
+	if reason, _ := pending(err); reason != resize.InProgress {
+		failure = nil
+	}
+	if r.failures.Note(p.uid+"/"+c.name, failure) == loop.Failed {
+		r.Log.Warn("failed to resize a container; retrying", "namespace", p.Namespace, "pod", p.Name, "container", c.name, "error", err)
+	}
 	if after := r.sizes(p, c); before != after {
 		r.Log.Info("resized a container's parts of GPUs", "namespace", p.Namespace, "pod", p.Name, "container", c.name, "from", before, "to", after)
 		if r.Changed != nil {
@@ -304,7 +327,7 @@ func (r *Resizer) held(p *pod, c *container) placement.Allocation {
 // sizeOf returns the size that a container has, as far as it differs from the pod's spec.
 func (r *Resizer) sizeOf(p *pod, c *container) (size resize.Size) {
 	held := r.held(p, c)
-	spec, err := r.Ledger.Resized(p.uid, c.name, c.spec)
+	spec, err := r.Ledger.PlanResize(p.uid, c.name, c.spec)
 	if err != nil || len(held.Devices) == 0 || len(spec.Devices) == 0 {
 		return resize.Size{}
 	}
@@ -321,20 +344,20 @@ func (r *Resizer) sizeOf(p *pod, c *container) (size resize.Size) {
 // pending returns the reason and the message of a size that is not in force. The message has no amounts
 // that change by themselves, since each change of it is a write to the API server.
 func pending(err error) (reason, message string) {
-	inUse, noRoom := (*placement.InUseError)(nil), (*placement.NoRoomError)(nil)
+	inUse, noRoom, never := (*placement.InUseError)(nil), (*placement.NoRoomError)(nil), (*placement.InfeasibleError)(nil)
 	switch {
 	case err == nil:
 		return "", ""
-	case errors.Is(err, placement.ErrFixed):
-		return resize.Infeasible, err.Error()
+	case errors.As(err, &never):
+		return resize.Infeasible, never.Why
 	case errors.As(err, &inUse):
 		return resize.Deferred, fmt.Sprintf("the container uses more than %d MiB of GPU %s", inUse.Want/request.MiB, inUse.UUID)
 	case errors.As(err, &noRoom):
 		return resize.Deferred, "its GPU has no room for " + placement.Describe(noRoom.Share)
 	case errors.Is(err, placement.ErrNotReady), errors.Is(err, errLater):
 		return resize.Deferred, err.Error()
-	default:
-		return resize.InProgress, err.Error()
+	default: // the agent's log has the error, which may contain paths of the node
+		return resize.InProgress, "the node cannot read or write the container's files: see the log of the node's agent"
 	}
 }
 
@@ -343,8 +366,8 @@ func (r *Resizer) report(ctx context.Context, p *pod) error {
 	reports := map[string]resize.Report{}
 	for _, c := range p.containers {
 		one := resize.Report{Size: r.sizeOf(p, c), Requested: c.size}
-		if one.Pending, one.Message = pending(c.err); c.again && errors.Is(c.err, errLater) {
-			one = c.before
+		if one.Pending, one.Message = pending(c.err); c.retried && errors.Is(c.err, errLater) {
+			one = c.reported
 		}
 		if c.wanted || one != (resize.Report{}) {
 			reports[c.name] = one
@@ -353,7 +376,7 @@ func (r *Resizer) report(ctx context.Context, p *pod) error {
 	text := ""
 	if len(reports) > 0 {
 		var err error
-		if text, err = resize.FormatReports(reports); err != nil {
+		if text, err = resize.Format(reports); err != nil {
 			return err
 		}
 	}
@@ -361,7 +384,7 @@ func (r *Resizer) report(ctx context.Context, p *pod) error {
 	if p.Annotations[resize.ReportAnnotation] == text || r.reported[string(p.UID)] == now {
 		return nil
 	}
-	if err := pods.Report(ctx, r.Client, p.Pod, resize.ReportAnnotation, text, conditions(reports)); err != nil {
+	if err := pods.Report(ctx, r.Client, p.Pod, resize.ReportAnnotation, text, conditions(resize.Reports(p.Pod), reports)); err != nil {
 		return err
 	}
 	r.reported[string(p.UID)] = now
@@ -380,35 +403,41 @@ func (r *Resizer) announce(p *pod, reports map[string]resize.Report) {
 		r.metrics.count(one.Pending)
 		on := events.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 		if one.Pending == "" {
-			r.Events.OnPod(on, events.VGPUResized, "container %q has the requested part of its GPUs", name)
+			r.Events.OnPod(on, events.VGPUResized, "container %q has the requested sizes of its parts of GPUs", name)
 			continue
 		}
-		r.Events.OnPod(on, events.VGPUNotResized, "container %q keeps its part of its GPUs (%s): %s", name, one.Pending, one.Message)
+		r.Events.OnPod(on, events.VGPUNotResized, "the resize of container %q is %s: %s", name, resultOf(one.Pending), one.Message)
 	}
 }
 
 // conditions returns the conditions of a pod with these reports. A condition without a status is to be
-// removed.
-func conditions(reports map[string]resize.Report) []corev1.PodCondition {
-	waiting := corev1.PodCondition{Type: resize.ConditionPending}
-	running := corev1.PodCondition{Type: resize.ConditionInProgress}
-	for _, name := range slices.Sorted(maps.Keys(reports)) {
-		one := reports[name]
-		c := &waiting
-		switch one.Pending {
-		case "":
-			continue
-		case resize.InProgress:
-			c = &running
+// removed. A condition keeps its time if the earlier reports had the condition, too.
+func conditions(before, now map[string]resize.Report) []corev1.PodCondition {
+	all := []corev1.PodCondition{{Type: resize.ConditionPending}, {Type: resize.ConditionInProgress}}
+	for i := range all {
+		c := &all[i]
+		is := func(r resize.Report) bool {
+			return r.Pending != "" && (r.Pending == resize.InProgress) == (c.Type == resize.ConditionInProgress)
 		}
-		c.Status, c.LastTransitionTime = corev1.ConditionTrue, metav1.Now()
-		if c.Reason != resize.Infeasible {
-			c.Reason = one.Pending
+		var messages []string
+		for _, name := range slices.Sorted(maps.Keys(now)) {
+			if r := now[name]; is(r) {
+				messages = append(messages, fmt.Sprintf("container %s: %s", name, r.Message))
+				c.Status, c.Reason = corev1.ConditionTrue, infeasibleFirst(c.Reason, r.Pending)
+			}
 		}
-		if c.Message != "" {
-			c.Message += "; "
+		c.Message = strings.Join(messages, "; ")
+		if c.Status != "" && !slices.ContainsFunc(slices.Collect(maps.Values(before)), is) {
+			c.LastTransitionTime = metav1.Now()
 		}
-		c.Message += fmt.Sprintf("container %s: %s", name, one.Message)
 	}
-	return []corev1.PodCondition{waiting, running}
+	return all
+}
+
+// infeasibleFirst returns the more important of two reasons.
+func infeasibleFirst(a, b string) string {
+	if a == resize.Infeasible {
+		return a
+	}
+	return b
 }

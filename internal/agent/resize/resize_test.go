@@ -48,8 +48,8 @@ type world struct {
 	log     bytes.Buffer
 }
 
-// newWorld returns a node on which the pods hold their GPUs. Containers of namespace "ns" may have up to
-// 8 GiB and 60 % beyond their request.
+// newWorld returns a node on which the pods hold their GPUs. Containers of namespace "ns" may grow up to
+// 8 GiB and 60 %.
 func newWorld(t *testing.T, all ...*corev1.Pod) *world {
 	w := &world{t: t, cfg: config.Default(), client: fake.NewClientset()}
 	w.cfg.Resize.Maximum = []config.ResizeMaximum{{Namespace: "ns", MemoryMiB: 8192, Cores: 60}}
@@ -214,10 +214,10 @@ func TestSizesThatAreNotInForce(t *testing.T) {
 		{"below the use", `{"a":{"memory":2048}}`, fmt.Errorf("x: %w", &placement.InUseError{UUID: "GPU-0", Used: 3 << 30, Want: 2 << 30}), "Deferred",
 			"the container uses more than 2048 MiB of GPU GPU-0", "ResizePending Deferred"},
 		{"before the runtime has listed its containers", `{"a":{"memory":2048}}`, placement.ErrNotReady, "Deferred", placement.ErrNotReady.Error(), "ResizePending Deferred"},
-		{"on a full disk", `{"a":{"memory":2048}}`, errors.New("no space left"), "InProgress", "no space left", "ResizeInProgress InProgress"},
+		{"on a full disk", `{"a":{"memory":2048}}`, errors.New("no space left"), "InProgress", "see the log of the node's agent", "ResizeInProgress InProgress"},
 		{"more memory than the namespace may have", `{"a":{"memory":8193}}`, nil, "Infeasible",
-			"namespace ns may have at most 8192 MiB of a GPU beyond the pod's request (resize.maximum in config.toml)", "ResizePending Infeasible"},
-		{"more time than the namespace may have", `{"a":{"cores":61}}`, nil, "Infeasible", "namespace ns may have at most 60 % of a GPU's time", "ResizePending Infeasible"},
+			"8193 MiB of a GPU exceed the pod's request (4096) and the maximum of its namespace (8192): request less, or raise resize.maximum in config.toml", "ResizePending Infeasible"},
+		{"more time than the namespace may have", `{"a":{"cores":61}}`, nil, "Infeasible", "61 % of the time of a GPU exceed the pod's request (30) and the maximum of its namespace (60)", "ResizePending Infeasible"},
 		{"an invalid request", `{"a":{"memory":"1Gi"}}`, nil, "Infeasible", "annotation nri-vgpu.io/resize: allowed: an object", "ResizePending Infeasible"},
 		{"an unknown container", `{"c":{"memory":1}}`, nil, "Infeasible", `no container "c"`, "ResizePending Infeasible"},
 	} {
@@ -239,7 +239,7 @@ func TestSizesThatAreNotInForce(t *testing.T) {
 			if len(conditions) != 1 || !strings.HasPrefix(conditions[0], tt.condition+": container a: ") || !strings.Contains(conditions[0], tt.message) {
 				t.Errorf("conditions %q", conditions)
 			}
-			if w.patches() != 1 || len(w.told) != 1 || !strings.HasPrefix(w.told[0], `p VGPUNotResized: container "a" keeps its part of its GPUs (`+tt.pending) {
+			if w.patches() != 1 || len(w.told) != 1 || !strings.HasPrefix(w.told[0], `p VGPUNotResized: the resize of container "a" is `+resultOf(tt.pending)+": ") {
 				t.Errorf("%d writes, Events %q", w.patches(), w.told)
 			}
 			w.broken = nil
@@ -263,6 +263,25 @@ func TestNamespacesMayShrinkAndReturn(t *testing.T) {
 		{`{"a":{"memory":4096,"cores":30}}`, "4096/30", ""},
 		{`{"a":{"memory":4097}}`, "4096/30", "Infeasible"},
 		{`{"a":{"cores":31}}`, "4096/30", "Infeasible"},
+	} {
+		w.want("p", step.want)
+		w.round()
+		if got := w.holds("p", "a"); got != step.holds || resize.Reports(w.pod("p"))["a"].Pending != step.pending {
+			t.Errorf("%s: holds %s, reported %+v", step.want, got, resize.Reports(w.pod("p")))
+		}
+	}
+}
+
+// TestGrowthOfTimeWithoutARequest checks that a container whose spec requests no time may reserve time
+// only up to the maximum of its namespace.
+func TestGrowthOfTimeWithoutARequest(t *testing.T) {
+	p := asking("p", [2]int64{4096, 0})
+	delete(p.Spec.Containers[0].Resources.Limits, "nri-vgpu.io/vgpu-cores")
+	w := newWorld(t, p)
+	for _, step := range []struct{ want, holds, pending string }{
+		{`{"a":{"cores":61}}`, "4096/0", "Infeasible"},
+		{`{"a":{"cores":60}}`, "4096/60", ""},
+		{"", "4096/0", ""},
 	} {
 		w.want("p", step.want)
 		w.round()
@@ -330,21 +349,36 @@ func TestTriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestConditionsOfSeveralContainers checks that an infeasible size hides no deferred size.
+// TestConditionsOfSeveralContainers checks that an infeasible size hides no deferred size, and that a
+// condition keeps its time.
 func TestConditionsOfSeveralContainers(t *testing.T) {
-	got := conditions(map[string]resize.Report{
+	reports := map[string]resize.Report{
 		"a": {Pending: resize.Infeasible, Message: "never"}, "b": {Pending: resize.Deferred, Message: "later"},
 		"c": {}, "d": {Pending: resize.InProgress, Message: "broken"}, "e": {Pending: resize.InProgress, Message: "too"},
-	})
-	for i := range got {
-		got[i].LastTransitionTime = metav1.Time{}
 	}
 	want := []corev1.PodCondition{
 		{Type: resize.ConditionPending, Status: corev1.ConditionTrue, Reason: "Infeasible", Message: "container a: never; container b: later"},
 		{Type: resize.ConditionInProgress, Status: corev1.ConditionTrue, Reason: "InProgress", Message: "container d: broken; container e: too"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("conditions (-want +got):\n%s", diff)
+	for name, tt := range map[string]struct {
+		before map[string]resize.Report
+		timed  []bool
+	}{
+		"nothing before":       {nil, []bool{true, true}},
+		"a deferred size":      {map[string]resize.Report{"x": {Pending: resize.Deferred}, "y": {}}, []bool{false, true}},
+		"an unwritten size":    {map[string]resize.Report{"x": {Pending: resize.InProgress}}, []bool{true, false}},
+		"a size that was done": {map[string]resize.Report{"x": {Size: resize.Size{Cores: 1}}}, []bool{true, true}},
+	} {
+		got := conditions(tt.before, reports)
+		for i := range got {
+			if got[i].LastTransitionTime.IsZero() == tt.timed[i] {
+				t.Errorf("%s: condition %s has time %v", name, got[i].Type, got[i].LastTransitionTime)
+			}
+			got[i].LastTransitionTime = metav1.Time{}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: conditions (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,6 +102,9 @@ func (o Options) change() (func(resize.Size) resize.Size, error) {
 			return nil, err
 		}
 	}
+	if err := (resize.Size{MemoryMiB: memory}).Check(); err != nil {
+		return nil, fmt.Errorf("--memory is %q: %w", o.Memory, err)
+	}
 	return func(size resize.Size) resize.Size {
 		if o.Reset {
 			return resize.Size{}
@@ -141,12 +143,15 @@ func write(ctx context.Context, api API, o Options, change func(resize.Size) res
 		if err != nil {
 			return nil, "", resize.Size{}, err
 		}
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			return nil, "", resize.Size{}, fmt.Errorf("pod %s/%s has ended (%s): only a pod with running or waiting containers can be resized", o.Namespace, o.Pod, pod.Status.Phase)
+		}
 		container, err := o.container(pod)
 		if err != nil {
 			return nil, "", resize.Size{}, err
 		}
 		sizes, err := requested(pod)
-		if err != nil {
+		if err != nil && !o.Reset { // a reset replaces an unreadable annotation
 			return nil, "", resize.Size{}, err
 		}
 		wanted := change(sizes[container])
@@ -178,12 +183,13 @@ func requested(pod *corev1.Pod) (map[string]resize.Size, error) {
 	}
 	sizes, err := resize.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("the pod's annotation %s cannot be read, remove it first: %w", resize.Annotation, err)
+		err = fmt.Errorf("the pod's annotation %s cannot be read: %w; remove the annotation by kubectl annotate pod -n %s %s %s-, or use --reset",
+			resize.Annotation, err, pod.Namespace, pod.Name, resize.Annotation)
 	}
 	if sizes == nil {
 		sizes = map[string]resize.Size{}
 	}
-	return sizes, nil
+	return sizes, err
 }
 
 // container returns the name of the container to resize.
@@ -191,7 +197,7 @@ func (o Options) container(pod *corev1.Pod) (string, error) {
 	var names, asking []string
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		names = append(names, c.Name)
-		for name := range maps.Keys(c.Resources.Limits) {
+		for name := range c.Resources.Limits {
 			if strings.Contains(string(name), "/") && !slices.Contains(asking, c.Name) {
 				asking = append(asking, c.Name)
 			}
@@ -200,12 +206,15 @@ func (o Options) container(pod *corev1.Pod) (string, error) {
 	switch {
 	case o.Container != "" && !slices.Contains(names, o.Container):
 		return "", fmt.Errorf("pod %s/%s has no container %q; it has: %s", o.Namespace, o.Pod, o.Container, strings.Join(names, ", "))
+	case len(asking) == 0:
+		return "", fmt.Errorf("no container of pod %s/%s requests a part of a GPU", o.Namespace, o.Pod)
+	case o.Container != "" && !slices.Contains(asking, o.Container):
+		return "", fmt.Errorf("container %q of pod %s/%s requests no part of a GPU; these containers request extended resources: %s",
+			o.Container, o.Namespace, o.Pod, strings.Join(asking, ", "))
 	case o.Container != "":
 		return o.Container, nil
 	case len(asking) == 1:
 		return asking[0], nil
-	case len(asking) == 0:
-		return "", fmt.Errorf("no container of pod %s/%s requests a part of a GPU", o.Namespace, o.Pod)
 	}
 	return "", fmt.Errorf("pod %s/%s has several containers with extended resources; choose with -c: %s", o.Namespace, o.Pod, strings.Join(asking, ", "))
 }
@@ -214,7 +223,10 @@ func (o Options) container(pod *corev1.Pod) (string, error) {
 func await(ctx context.Context, api API, o Options, before *corev1.Pod, container string, wanted resize.Size) (resize.Report, error) {
 	ctx, stop := context.WithTimeout(ctx, o.Wait)
 	defer stop()
-	last := errors.New("the node has not answered: check the agent on node " + before.Spec.NodeName)
+	last := fmt.Errorf("node %s has not answered: run kubectl vgpu doctor %s", before.Spec.NodeName, before.Spec.NodeName)
+	if before.Spec.NodeName == "" {
+		last = errors.New("the pod is on no node yet: its node applies the request later")
+	}
 	for {
 		pod, err := api.Pod(ctx, o.Namespace, o.Pod)
 		switch {

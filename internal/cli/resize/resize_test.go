@@ -35,7 +35,7 @@ func newServer(annotation string, answers ...string) *server {
 	cpu := corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("1")}}
 	s := &server{answers: answers, pod: &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Annotations: map[string]string{}},
-		Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "main", Resources: gpu}, {Name: "side", Resources: cpu}}},
+		Spec:       corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "main", Resources: gpu}, {Name: "idle", Resources: cpu}}},
 	}}
 	if annotation != "" {
 		s.pod.Annotations[resize.Annotation] = annotation
@@ -94,7 +94,8 @@ func TestRun(t *testing.T) {
 		{"time alone", "", `{"main":{"cores":30,"requested":{"cores":30}}}`, Options{Cores: 30}, `{"main":{"cores":30}}`, "30 % of the time of each of its GPUs, and the memory of its spec"},
 		{"reset", `{"main":{"memory":8192},"side":{"cores":1}}`, `{"side":{"requested":{"cores":1}}}`, Options{Reset: true}, `{"side":{"cores":1}}`, "the sizes of its spec"},
 		{"reset of all", `{"main":{"memory":8192}}`, `{}`, Options{Reset: true}, "", "the sizes of its spec"},
-		{"a named container", "", `{"side":{"cores":5,"requested":{"cores":5}}}`, Options{Container: "side", Cores: 5}, `{"side":{"cores":5}}`, "container side of pod ns/p now has 5 %"},
+		{"a named container", "", `{"main":{"cores":5,"requested":{"cores":5}}}`, Options{Container: "main", Cores: 5}, `{"main":{"cores":5}}`, "container main of pod ns/p now has 5 %"},
+		{"reset of an unreadable annotation", `{"main":{"memory":8589934592}}`, `{}`, Options{Reset: true}, "", "the sizes of its spec"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newServer(tt.before, tt.answer)
@@ -120,8 +121,13 @@ func TestRunWaitsForTheNode(t *testing.T) {
 		t.Errorf("deferred: %v", err)
 	}
 	_, _, err = run(t, newServer(""), Options{Memory: "8192"})
-	if !errors.Is(err, ErrPending) || !strings.Contains(err.Error(), "check the agent on node n1") {
+	if !errors.Is(err, ErrPending) || !strings.Contains(err.Error(), "node n1 has not answered: run kubectl vgpu doctor n1") {
 		t.Errorf("without an answer: %v", err)
+	}
+	unbound := newServer("")
+	unbound.pod.Spec.NodeName = ""
+	if _, _, err = run(t, unbound, Options{Memory: "8192"}); !errors.Is(err, ErrPending) || !strings.Contains(err.Error(), "on no node yet") {
+		t.Errorf("without a node: %v", err)
 	}
 	_, _, err = run(t, newServer("", `{"main":{"requested":{"memory":8192},"pending":"Infeasible","message":"never"}}`), Options{Memory: "8192"})
 	if !errors.Is(err, ErrInfeasible) || !strings.Contains(err.Error(), "infeasible: never") {
@@ -142,6 +148,8 @@ func TestRunRefuses(t *testing.T) {
 	two.pod.Spec.InitContainers = []corev1.Container{{Name: "init", Resources: two.pod.Spec.Containers[0].Resources}}
 	none := newServer("")
 	none.pod.Spec.Containers = none.pod.Spec.Containers[1:]
+	ended := newServer("")
+	ended.pod.Status.Phase = corev1.PodSucceeded
 	busy := newServer("")
 	busy.conflicts = conflicts
 	for _, tt := range []struct {
@@ -157,11 +165,14 @@ func TestRunRefuses(t *testing.T) {
 		{"a part of a MiB", newServer(""), Options{Memory: "1500k"}, "whole MiB"},
 		{"negative memory", newServer(""), Options{Memory: "-8Gi"}, "whole MiB"},
 		{"text", newServer(""), Options{Memory: "much"}, "whole MiB"},
-		{"another container", newServer(""), Options{Container: "other", Cores: 1}, "it has: main, side"},
+		{"another container", newServer(""), Options{Container: "other", Cores: 1}, "it has: main, idle"},
+		{"a container without a request", newServer(""), Options{Container: "idle", Cores: 1}, "these containers request extended resources: main"},
+		{"bytes", newServer(""), Options{Memory: "8589934592"}, "1 to 16777216 MiB"},
+		{"an ended pod", ended, Options{Cores: 1}, "has ended (Succeeded)"},
 		{"several containers", two, Options{Cores: 1}, "choose with -c: init, main"},
 		{"no container", none, Options{Cores: 1}, "no container of pod ns/p"},
 		{"another pod", newServer(""), Options{Pod: "q", Cores: 1}, "not found"},
-		{"an unreadable annotation", newServer("x"), Options{Cores: 1}, "remove it first"},
+		{"an unreadable annotation", newServer("x"), Options{Cores: 1}, "kubectl annotate pod -n ns p nri-vgpu.io/resize-"},
 		{"a pod that changes all the time", busy, Options{Cores: 1}, "changed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func Annotate(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod,
 }
 
 // Report writes an annotation and conditions to a pod, as Annotate does. An empty text removes the
-// annotation, and a condition without a status is removed.
+// annotation, and a condition without a status is removed. A condition without a time keeps its time.
 func Report(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, annotation, text string, conditions []corev1.PodCondition) error {
 	value := any(text)
 	if text == "" {
@@ -34,10 +34,13 @@ func Report(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, a
 	}
 	changes := make([]any, len(conditions))
 	for i, c := range conditions {
-		changes[i] = c
+		change := map[string]any{"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message}
 		if c.Status == "" {
-			changes[i] = map[string]any{"$patch": "delete", "type": c.Type}
+			change = map[string]any{"type": c.Type, "$patch": "delete"}
+		} else if !c.LastTransitionTime.IsZero() {
+			change["lastTransitionTime"] = c.LastTransitionTime
 		}
+		changes[i] = change
 	}
 	return patch(ctx, client, pod, map[string]any{annotation: value}, changes)
 }

@@ -6,13 +6,13 @@
 package resize
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -28,13 +28,13 @@ const (
 	ReportAnnotation = "nri-vgpu.io/resized"
 )
 
-// Types of the conditions that a node sets on a pod, as kubelet does for CPU and memory.
+// These are the types of the conditions that a node sets on a pod, as kubelet does for CPU and memory.
 const (
 	ConditionPending    corev1.PodConditionType = "nri-vgpu.io/ResizePending"
 	ConditionInProgress corev1.PodConditionType = "nri-vgpu.io/ResizeInProgress"
 )
 
-// Reasons of a Report that has not the requested size, and of the conditions.
+// These are the reasons why a requested size is not in force, in reports and conditions.
 const (
 	// Deferred is the reason of a size that the node cannot set yet. The node tries again.
 	Deferred = "Deferred"
@@ -44,7 +44,7 @@ const (
 	InProgress = "InProgress"
 )
 
-// Bounds of the requested sizes.
+// These are the bounds of the requested sizes.
 const (
 	// mostBytes bounds an annotation, for request.MostAsking containers with long names.
 	mostBytes = 64 << 10
@@ -116,7 +116,7 @@ func Parse(text string) (map[string]Size, error) {
 		return nil, fmt.Errorf("it has %d bytes; allowed: %d", len(text), mostBytes)
 	}
 	var sizes map[string]Size
-	decoder := json.NewDecoder(bytes.NewReader([]byte(text)))
+	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&sizes); err != nil {
 		return nil, fmt.Errorf(`allowed: an object such as {"main": {"memory": 8192, "cores": 50}}, in MiB and percent of each GPU: %w`, err)
@@ -125,14 +125,15 @@ func Parse(text string) (map[string]Size, error) {
 		return nil, errors.New("allowed: one JSON object, and nothing after it")
 	}
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {
-		if err := sizes[name].check(); err != nil {
+		if err := sizes[name].Check(); err != nil {
 			return nil, fmt.Errorf("container %q: %w", name, err)
 		}
 	}
 	return sizes, nil
 }
 
-func (s Size) check() error {
+// Check returns an error if a size is out of bounds.
+func (s Size) Check() error {
 	if s.MemoryMiB > mostMiB {
 		return fmt.Errorf("memory is %d; allowed: 1 to %d MiB", s.MemoryMiB, mostMiB)
 	}
@@ -142,14 +143,9 @@ func (s Size) check() error {
 	return nil
 }
 
-// Format returns the text of Annotation.
-func Format(sizes map[string]Size) (string, error) { return format(sizes) }
-
-// FormatReports returns the text of ReportAnnotation.
-func FormatReports(reports map[string]Report) (string, error) { return format(reports) }
-
-func format(v any) (string, error) {
-	text, err := json.Marshal(v)
+// Format returns the text of an annotation with sizes or reports, by container.
+func Format[T Size | Report](values map[string]T) (string, error) {
+	text, err := json.Marshal(values)
 	return string(text), err
 }
 
@@ -178,7 +174,7 @@ func InForce(asked request.Pod, pod *corev1.Pod) request.Pod {
 	resized.Containers = slices.Clone(asked.Containers)
 	for i := range resized.Containers {
 		c := &resized.Containers[i]
-		if r, ok := reports[c.Name]; ok && r.Size != (Size{}) && r.check() == nil && c.Asks() {
+		if r, ok := reports[c.Name]; ok && r.Size != (Size{}) && r.Check() == nil && c.Asks() {
 			c.Shares = r.Apply(c.Shares)
 		}
 	}

@@ -110,7 +110,7 @@ func TestInForce(t *testing.T) {
 
 func TestReports(t *testing.T) {
 	reports := map[string]Report{"main": {Size: Size{MemoryMiB: 8192}, Requested: Size{Cores: 50}, Pending: Deferred, Message: "no room"}, "other": {Size: Size{Cores: 5}}}
-	text, err := FormatReports(reports)
+	text, err := Format(reports)
 	if err != nil {
 		t.Fatal(err)
 	}
