@@ -369,8 +369,8 @@ int gs_open(struct gs_handle *handle, const char *path, enum gs_role role);
 
 /*
  * gs_close releases the identity and unmaps the state. A library must not call gs_close before its
- * process ends, because closing the file drops every lock of the process on the file, including
- * locks of the other library.
+ * process ends. Closing the file drops every lock of the process on the file, including locks of the
+ * other library.
  */
 void gs_close(struct gs_handle *handle);
 

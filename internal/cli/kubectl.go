@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// kubectl runs the program under the name plugin. kubectl runs the program under the name
-	// completer to complete a command line.
+	// plugin is the program's name as a plugin of kubectl. completer is the program's name when kubectl
+	// completes a command line.
 	plugin    = "kubectl-vgpu"
 	completer = "kubectl_complete-vgpu"
 )

@@ -65,13 +65,14 @@ const ContainerPath = "/usr/bin"
 // nri-vgpu instead of the mark.
 const AdjustedAnnotation = "nri-vgpu.io/adjusted"
 
-// These are the guard's index and name as a plugin, the name of the guard's program, and the name
-// of the guard's stand-in.
 const (
-	GuardIndex   = "99"
-	GuardName    = "nri-vgpu-guard"
+	// GuardIndex is the guard's index as a plugin, and GuardName its name.
+	GuardIndex = "99"
+	GuardName  = "nri-vgpu-guard"
+	// GuardProgram is the file name of the guard's program.
 	GuardProgram = GuardIndex + "-" + GuardName
-	StandInName  = GuardName + "-2"
+	// StandInName is the name of the guard's stand-in as a plugin.
+	StandInName = GuardName + "-2"
 )
 
 // Preloaded are the libraries that every program of a container preloads. The loader expands

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The ways in this file take memory by memory nodes of graphs, added in three ways. The launch of
-// the graph acquires the nodes' memory. The memory stays after the launch, because no node frees
-// the memory.
+// This file allocates memory through memory nodes of graphs. cuGraphAddMemAllocNode, cuGraphAddNode or
+// a capture adds the nodes. The launch of the graph acquires the nodes' memory. The memory stays after
+// the launch, because no node frees the memory.
 
 #include "ways.h"
 

@@ -41,7 +41,7 @@ type Pods interface {
 type Places interface {
 	// Reserve allocates GPUs for the containers of an assigned pod, before they are created.
 	Reserve(*corev1.Pod) error
-	// Held returns the allocations of a pod, by the runtime's UID.
+	// Held returns the allocations of a pod. podUID is the pod's UID as the runtime reports it.
 	Held(podUID string) []placement.Allocation
 }
 
