@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -53,6 +54,7 @@ type churned struct {
 	Seconds float64 `json:"seconds"`
 	Created int     `json:"pods_created"`
 	Bound   int     `json:"pods_bound"`
+	Ended   int     `json:"pods_ended"`
 	Waiting int     `json:"pods_waiting_at_end"`
 	// Refused counts pods that a node's ledger refused. Double counts pods whose assignment exceeds
 	// a GPU's memory, according to the pods' annotations alone.
@@ -68,8 +70,13 @@ type churned struct {
 }
 
 func (c churned) holds() bool {
-	return c.Refused == 0 && c.Double == 0 && c.IdleWrites == 0 && c.Waiting == 0 && c.PodWrites <= c.Created
+	return c.Refused == 0 && c.Double == 0 && c.IdleWrites == 0 && c.Waiting == 0 && c.PodWrites <= c.Created && c.Ended > 0
 }
+
+// stages is the behaviour of kwok's pods.
+//
+//go:embed stages.yaml
+var stages []byte
 
 // churn measures a cluster whose nodes kwok simulates. Pods arrive and end, and churn kills leading
 // schedulers.
@@ -97,7 +104,11 @@ func churn(ctx context.Context, o options, temp string) (result churned, err err
 	if err != nil {
 		return result, err
 	}
-	simulated := &program{name: "kwok", path: kwok, args: []string{"--kubeconfig=" + f.Kubeconfig(), "--manage-all-nodes=true"}}
+	behaviour := filepath.Join(temp, "stages.yaml")
+	if err := os.WriteFile(behaviour, stages, 0o600); err != nil {
+		return result, err
+	}
+	simulated := &program{name: "kwok", path: kwok, args: []string{"--kubeconfig=" + f.Kubeconfig(), "--manage-all-nodes=true", "--config=" + behaviour}}
 	if err := simulated.start(ctx); err != nil {
 		return result, err
 	}
@@ -121,7 +132,7 @@ func churn(ctx context.Context, o options, temp string) (result churned, err err
 		return result, err
 	}
 	result.Seconds = time.Since(begin).Seconds()
-	result.Bound, result.Waiting, result.Refused, result.Double = nodes.count()
+	nodes.count(&result)
 	return result, result.countWrites(filepath.Join(f.Root(), auditLog), still)
 }
 

@@ -36,6 +36,7 @@ type ledgers struct {
 	// pods' annotations alone.
 	taken           map[string]int64
 	refused, double int
+	ended           int // pods that were bound
 }
 
 func newLedgers(ctx context.Context, api kubernetes.Interface, nodes int) (*ledgers, error) {
@@ -106,6 +107,7 @@ func (l *ledgers) release(pod *corev1.Pod) {
 	uid := string(pod.UID)
 	delete(l.exists, uid)
 	if node, ok := l.bound[uid]; ok {
+		l.ended++
 		l.nodes[node].Release(uid)
 		for _, key := range gpusOf(pod) {
 			l.taken[key] -= amountOf(pod)
@@ -131,15 +133,16 @@ func gpusOf(pod *corev1.Pod) (keys []string) {
 	return keys
 }
 
-func (l *ledgers) count() (bound, waiting, refused, double int) {
+// count writes the numbers of pods to the result.
+func (l *ledgers) count(result *churned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, hasNode := range l.exists {
 		if !hasNode {
-			waiting++
+			result.Waiting++
 		}
 	}
-	return len(l.bound), waiting, l.refused, l.double
+	result.Bound, result.Ended, result.Refused, result.Double = len(l.bound), l.ended, l.refused, l.double
 }
 
 // countWrites counts the schedulers' writes in the API server's audit log. Writes after the time
