@@ -160,13 +160,14 @@ static bool vg_reserve_hold_slowly(struct vg_pages *pages, uint32_t device, uint
 	bool published = false;
 
 	for (;;) {
-		uint64_t limit = vg_limits_memory(pages, device);
 		bool gone = vg_slots_reap(pages, device);
 		struct vg_reserved sum;
+		uint64_t limit;
 
 		if (!published)
 			vg_add(&own->pending, bytes);
 		published = true;
+		limit = vg_limits_memory(pages, device); // after `pending`: see vg_reserve_hold_at_once
 		sum = vg_sum_up(pages, device);
 		if (vg_fits(&sum, bytes, limit)) {
 			pages->stuck[device].until = 0;
@@ -188,12 +189,15 @@ static bool vg_reserve_hold_slowly(struct vg_pages *pages, uint32_t device, uint
 bool vg_reserve_hold_at_once(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 {
 	struct vg_slot_device *own = vg_own(pages, device);
-	uint64_t limit = vg_limits_memory(pages, device);
 	struct vg_reserved sum;
+	uint64_t limit;
 
-	if (bytes > limit)
+	if (bytes > vg_limits_memory(pages, device))
 		return false;
 	vg_add(&own->pending, bytes);
+	// The agent lowers the limit and then reads `pending`. Either the agent finds these bytes, or this
+	// process finds the lower limit.
+	limit = vg_limits_memory(pages, device);
 	sum = vg_sum_up(pages, device);
 	if (vg_fits(&sum, bytes, limit))
 		return true;
