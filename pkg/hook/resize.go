@@ -21,11 +21,12 @@ import (
 //
 // The limits page never allows more than the ledger and the container's files have:
 //
-//  0. The ledger and the container's files record that the sizes may change.
+//  0. If the GPUs have no room, Resize returns a *placement.NoRoomError. Otherwise the container's files
+//     and then the ledger record that the sizes may change.
 //  1. The page gets the smaller of the old and the new sizes.
-//  2. If the container uses more memory, the page gets the old sizes, and Resize returns a *placement.InUseError.
-//  3. The ledger takes the new sizes. If the GPUs have no room, the page gets the old sizes, and Resize
-//     returns a *placement.NoRoomError.
+//  2. If the container uses more memory, the page gets the old sizes, and Resize returns a
+//     *placement.InUseError.
+//  3. The ledger takes the new sizes.
 //  4. The container's files get the new sizes.
 //  5. The page gets the new sizes.
 //
@@ -36,7 +37,7 @@ func (h *Hook) Resize(podUID, container string, shares []request.Share) error {
 	if !h.synchronized {
 		return placement.ErrNotReady
 	}
-	after, err := h.opts.Ledger.PlanResize(podUID, container, shares)
+	after, err := h.opts.Ledger.TryResize(podUID, container, shares)
 	if err != nil {
 		return err
 	}
@@ -50,16 +51,15 @@ func (h *Hook) Resize(podUID, container string, shares []request.Share) error {
 	if err := h.markResized(before); err != nil {
 		return err
 	}
+	before.Resized = true
 	if err := h.lower(before, after); err != nil {
 		return errors.Join(err, h.updateLimits(before))
 	}
-	if after, err = h.opts.Ledger.Resize(podUID, container, shares); err != nil {
-		return errors.Join(err, h.updateLimits(before))
-	}
+	// Placements hold h.mu, too: the room is still there.
+	h.opts.Ledger.SetResized(after)
 	if err := h.persist(after); err != nil {
-		// No other pod has got the room of a smaller part meanwhile, since h.mu is held.
-		_, back := h.opts.Ledger.Resize(podUID, container, sharesOf(before))
-		return errors.Join(err, back, h.persist(before), h.updateLimits(before))
+		h.opts.Ledger.SetResized(before)
+		return errors.Join(err, h.persist(before), h.updateLimits(before))
 	}
 	return h.updateLimits(after)
 }
@@ -70,18 +70,20 @@ func (h *Hook) markResized(a placement.Allocation) error {
 	if a.Resized {
 		return nil
 	}
-	a, err := h.opts.Ledger.Resize(a.PodUID, a.Container, sharesOf(a))
-	if err != nil {
+	a.Resized = true
+	if err := h.persist(a); err != nil {
 		return err
 	}
-	return h.persist(a)
+	h.opts.Ledger.SetResized(a)
+	return nil
 }
 
 // checkLimitsPage returns an error if a container has processes and no valid limits page.
 func (h *Hook) checkLimitsPage(a placement.Allocation) error {
 	_, err := h.opts.Store.Limits(a.PodUID, a.Container)
-	if err == nil || !h.runs(a) {
-		return nil
+	_, created := h.opts.Store.Assignment(a.PodUID, a.Container)
+	if err == nil || !h.runs(a) && errors.Is(created, fs.ErrNotExist) {
+		return nil // the container is not created yet
 	}
 	given := adjust.Assignment{Allocation: a}
 	for _, d := range a.Devices {
@@ -93,6 +95,9 @@ func (h *Hook) checkLimitsPage(a placement.Allocation) error {
 	}
 	if errors.Is(err, fs.ErrNotExist) && len(given.GPUs) == len(a.Devices) && !h.opts.Rules.Interposes(given) {
 		return &placement.InfeasibleError{Why: "the container has whole GPUs and runs without the interposer: request a part of a GPU"}
+	}
+	if !h.runs(a) {
+		return nil
 	}
 	return fmt.Errorf("read the container's limits page, recreate the container if the page is lost: %w", err)
 }
@@ -177,18 +182,6 @@ func sameLimits(a, b placement.Device) bool {
 	return a.Limit() == b.Limit() && a.ComputePPM == b.ComputePPM && maximum(a) == maximum(b)
 }
 
-// sharesOf returns the shares from which an allocation was made.
-func sharesOf(a placement.Allocation) []request.Share {
-	shares := make([]request.Share, len(a.Devices))
-	for i, d := range a.Devices {
-		shares[i] = request.Share{Memory: request.Memory{Bytes: d.MemoryBytes}, ComputePPM: d.ComputePPM, MaximumPPM: d.MaximumPPM, Slots: d.Slots}
-		if d.LimitBytes > 0 {
-			shares[i].Limit = request.Memory{Bytes: d.LimitBytes}
-		}
-	}
-	return shares
-}
-
 // complete writes the sizes of an allocation to the files and the limits page of its container.
 func (h *Hook) complete(a placement.Allocation) error {
 	saved, err := h.opts.Store.Assignment(a.PodUID, a.Container)
@@ -237,22 +230,29 @@ func (h *Hook) sizesOnPage(a placement.Allocation) placement.Allocation {
 	return a
 }
 
-// persist writes a container's allocation to its own file, if the container was created, and to the file
-// of its pod, if there is one.
+// persist writes a container's allocation to the file of its pod, if there is one, and then to its own
+// file, if the container was created. The own file overrides the file of the pod, so an error leaves the
+// old allocation in force.
 func (h *Hook) persist(a placement.Allocation) error {
 	_, file := h.opts.Store.Assignment(a.PodUID, a.Container)
 	_, page := h.opts.Store.Limits(a.PodUID, a.Container)
 	reserved := h.opts.Store.Reserved(a.PodUID)
-	if !reserved || !errors.Is(file, fs.ErrNotExist) || !errors.Is(page, fs.ErrNotExist) {
-		if err := h.opts.Store.Rewrite(a); err != nil {
+	if reserved {
+		all := h.opts.Ledger.Pod(a.PodUID)
+		for i := range all {
+			if all[i].Container == a.Container {
+				all[i] = a
+			}
+		}
+		delete(h.reserved, a.PodUID)
+		if err := h.reserve(a.PodUID, all); err != nil {
 			return err
 		}
 	}
-	if !reserved {
+	if reserved && errors.Is(file, fs.ErrNotExist) && errors.Is(page, fs.ErrNotExist) {
 		return nil
 	}
-	delete(h.reserved, a.PodUID)
-	return h.reserve(a.PodUID, h.opts.Ledger.Pod(a.PodUID))
+	return h.opts.Store.Rewrite(a)
 }
 
 // updateLimits writes an allocation's sizes to the container's limits page, if there is a page.

@@ -279,10 +279,10 @@ func (l *Ledger) Adopt(a Allocation) (replaced bool, err error) {
 	return true, nil
 }
 
-// resizedFrom reports whether two allocations of a container differ in sizes alone, and one of them was
-// resized.
-func resizedFrom(a, b Allocation) bool {
-	return (a.Resized || b.Resized) && slices.EqualFunc(a.Devices, b.Devices, func(x, y Device) bool { return x.UUID == y.UUID })
+// resizedFrom reports whether the recorded allocation of a container was resized since the allocation
+// that the runtime reports.
+func resizedFrom(held, reported Allocation) bool {
+	return held.Resized && slices.EqualFunc(held.Devices, reported.Devices, func(x, y Device) bool { return x.UUID == y.UUID })
 }
 
 // enter records allocations that the ledger did not know. enter clears the refusals, since other

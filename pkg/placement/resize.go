@@ -38,7 +38,7 @@ func (e *InUseError) Error() string {
 // PlanResize returns a container's allocation with the sizes of other shares, one for each GPU that the
 // container holds, in the order of its devices. PlanResize does not change the ledger, and does not
 // check whether the GPUs have room. If the shares differ from the devices in more than memory and time,
-// or exceed a GPU, PlanResize returns an *InfeasibleError.
+// or grow beyond a GPU, PlanResize returns an *InfeasibleError.
 func (l *Ledger) PlanResize(podUID, container string, shares []request.Share) (Allocation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,28 +46,67 @@ func (l *Ledger) PlanResize(podUID, container string, shares []request.Share) (A
 	return a, err
 }
 
-// Resize changes the sizes of a container's parts of the GPUs that it holds, as PlanResize describes. If
-// the GPUs have no room for a part that grows, Resize returns a *NoRoomError and changes nothing.
+// TryResize is like PlanResize, and returns a *NoRoomError if the GPUs have no room for a part that
+// grows.
+func (l *Ledger) TryResize(podUID, container string, shares []request.Share) (Allocation, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a, _, err := l.tryResize(podUID, container, shares)
+	return a, err
+}
+
+// Resize changes the sizes of a container's parts of the GPUs that it holds, as TryResize describes. If
+// Resize returns an error, nothing has changed.
 func (l *Ledger) Resize(podUID, container string, shares []request.Share) (Allocation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a, i, err := l.planResize(podUID, container, shares)
+	a, after, err := l.tryResize(podUID, container, shares)
 	if err != nil {
 		return Allocation{}, err
+	}
+	l.replace(podUID, after)
+	return clone(a), nil
+}
+
+// SetResized replaces the recorded sizes of a container without a check, and records whether the sizes
+// have changed since the container's placement. A container without an allocation stays without one.
+func (l *Ledger) SetResized(a Allocation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	after := slices.Clone(l.pods[a.PodUID].containers)
+	if i := slices.IndexFunc(after, func(held Allocation) bool { return held.Container == a.Container }); i >= 0 {
+		after[i] = clone(a)
+		l.replace(a.PodUID, after)
+	}
+}
+
+// replace replaces the allocations of a pod.
+func (l *Ledger) replace(podUID string, after []Allocation) {
+	before := l.pods[podUID].containers
+	l.hold(podUID, after)
+	for _, a := range after {
+		if slices.ContainsFunc(a.Devices, func(d Device) bool { return shrank(before, after, d.UUID) }) {
+			l.freed()
+			return
+		}
+	}
+}
+
+// tryResize implements TryResize, and returns the allocations of the pod after the change.
+func (l *Ledger) tryResize(podUID, container string, shares []request.Share) (Allocation, []Allocation, error) {
+	a, i, err := l.planResize(podUID, container, shares)
+	if err != nil {
+		return Allocation{}, nil, err
 	}
 	before := l.pods[podUID].containers
 	after := slices.Clone(before)
 	after[i] = a
 	for k, d := range a.Devices {
 		if !l.fitsResized(before, after, d.UUID) {
-			return Allocation{}, &NoRoomError{Namespace: a.Namespace, Pod: a.Pod, Container: container, Share: shares[k], Free: l.free()}
+			return Allocation{}, nil, &NoRoomError{Namespace: a.Namespace, Pod: a.Pod, Container: container, Share: shares[k], Free: l.free()}
 		}
 	}
-	l.hold(podUID, after)
-	if slices.ContainsFunc(a.Devices, func(d Device) bool { return shrank(before, after, d.UUID) }) {
-		l.freed()
-	}
-	return clone(a), nil
+	return a, after, nil
 }
 
 // planResize implements PlanResize, and returns the container's index in the pod.
@@ -100,18 +139,19 @@ func (l *Ledger) resizedDevice(held Device, share request.Share) (Device, error)
 	}
 	c := &l.cards[g]
 	d := c.device(share)
+	d.LimitBytes = held.LimitBytes // users change annotations without the right to resize
 	switch {
 	case held.MPS || d.MPS:
 		return Device{}, infeasible("GPU %d is shared through MPS, whose limits apply from the start of a process on", c.Index)
-	case held.Exclusive || share.Exclusive:
+	case held.Exclusive || d.Exclusive:
 		return Device{}, infeasible("GPU %d is held exclusively", c.Index)
-	case d.MemoryBytes != held.MemoryBytes && (held.LimitBytes != 0 || d.LimitBytes != 0):
+	case d.MemoryBytes != held.MemoryBytes && held.LimitBytes != 0:
 		return Device{}, infeasible("its memory limit on GPU %d exceeds its request: remove the annotation that raises the limit, and recreate the pod", c.Index)
 	case held.MemoryInCommon || d.MemoryInCommon:
 		return Device{}, infeasible("the memory of GPU %d is held in common", c.Index)
 	case d.Slots != held.Slots:
 		return Device{}, infeasible("the number of slots may not change")
-	case d.MemoryBytes > c.usable:
+	case d.MemoryBytes > max(c.usable, held.MemoryBytes):
 		return Device{}, infeasible("GPU %d has %d MiB", c.Index, c.usable/request.MiB)
 	}
 	return d, nil

@@ -119,7 +119,7 @@ func TestPartsThatCannotBeResized(t *testing.T) {
 			l := New(gpus(16), tt.cfg)
 			placeAll(l, pod("p", app("a", tt.has...)))
 			before := l.Allocations()
-			for name, resize := range map[string]func(string, string, []request.Share) (Allocation, error){"Resize": l.Resize, "PlanResize": l.PlanResize} {
+			for name, resize := range map[string]func(string, string, []request.Share) (Allocation, error){"Resize": l.Resize, "TryResize": l.TryResize, "PlanResize": l.PlanResize} {
 				if _, err := resize("p", "a", tt.want); !errors.As(err, &never) || !strings.Contains(err.Error(), tt.why) {
 					t.Errorf("%s: got %v, want %q", name, err, tt.why)
 				}
@@ -161,6 +161,10 @@ func TestResizeOnGPUsThatHaveLost(t *testing.T) {
 		}
 	}
 	l := resizable(t)
+	l.SetGPUs([]gpu.GPU{{UUID: "GPU-0", MemoryBytes: 4 * gib, Healthy: true}})
+	if _, err := l.Resize("p", "a", []request.Share{memAndCores(5, 30)}); err != nil {
+		t.Errorf("a part that is larger than the GPU does not shrink: %v", err)
+	}
 	l.SetGPUs(nil)
 	if _, err := l.Resize("p", "a", []request.Share{mem(1)}); !errors.As(err, new(*InfeasibleError)) {
 		t.Errorf("without the GPU: %v", err)
@@ -172,19 +176,17 @@ func TestResizeOnGPUsThatHaveLost(t *testing.T) {
 func TestAdoptKeepsResizedParts(t *testing.T) {
 	four, six, elsewhere := Device{UUID: "GPU-0", MemoryBytes: 4 * gib}, Device{UUID: "GPU-0", MemoryBytes: 6 * gib}, Device{UUID: "GPU-1", MemoryBytes: 4 * gib}
 	for _, tt := range []struct {
-		name                   string
-		held, told             Device
-		heldResized, toldAfter bool
-		replaced               bool
+		name                  string
+		held, told            Device
+		heldResized, replaced bool
 	}{
-		{"resized after its creation", six, four, true, false, false},
-		{"resized back after its creation", four, six, false, true, false},
-		{"never resized", six, four, false, false, true},
-		{"on another GPU", six, elsewhere, true, false, true},
+		{"resized after its creation", six, four, true, false},
+		{"never resized", six, four, false, true},
+		{"on another GPU", six, elsewhere, true, true},
 	} {
 		l := New(gpus(16, 16), config.Default())
 		held, told := given("p", "a", 0, tt.held), given("p", "a", 0, tt.told)
-		held.Resized, told.Resized = tt.heldResized, tt.toldAfter
+		held.Resized = tt.heldResized
 		if err := l.Restore(held); err != nil {
 			t.Fatal(err)
 		}
@@ -199,5 +201,36 @@ func TestAdoptKeepsResizedParts(t *testing.T) {
 		if a, _ := l.Get("p", "a"); a.Devices[0] != want {
 			t.Errorf("%s: holds %+v", tt.name, a)
 		}
+	}
+}
+
+// TestTryResizeChangesNothing checks that TryResize reports whether there is room, and has no effect.
+func TestTryResizeChangesNothing(t *testing.T) {
+	l := resizable(t)
+	if a, err := l.TryResize("p", "a", []request.Share{memAndCores(9, 30)}); err != nil || a.Devices[0].MemoryBytes != 9*gib {
+		t.Errorf("with room: %+v, %v", a, err)
+	}
+	var none *NoRoomError
+	if _, err := l.TryResize("p", "a", []request.Share{memAndCores(10, 30)}); !errors.As(err, &none) {
+		t.Errorf("without room: %v", err)
+	}
+	if held, _ := l.Get("p", "a"); held.Resized || held.Devices[0].MemoryBytes != 6*gib {
+		t.Errorf("the container holds %+v", held)
+	}
+}
+
+// TestSetResized checks that SetResized replaces sizes without a check, and adds no container.
+func TestSetResized(t *testing.T) {
+	l := resizable(t)
+	a, _ := l.Get("p", "a")
+	a.Devices[0].MemoryBytes, a.Resized = 20*gib, true
+	l.SetResized(a)
+	if held, _ := l.Get("p", "a"); !held.Resized || held.Devices[0].MemoryBytes != 20*gib || l.Free()[0].FreeMemoryBytes != 0 {
+		t.Errorf("the container holds %+v", held)
+	}
+	a.Container = "other"
+	l.SetResized(a)
+	if _, ok := l.Get("p", "other"); ok || len(l.Pod("p")) != 3 {
+		t.Errorf("the pod holds %+v", l.Pod("p"))
 	}
 }

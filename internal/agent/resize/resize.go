@@ -14,6 +14,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +36,11 @@ const (
 	// mostTries bounds the sizes that the Resizer sets in one round. Each takes the lock under which
 	// containers are created, and a tenant can request any number of sizes.
 	mostTries = 128
+	// mostTime bounds the time of a round in which requests are tried again.
+	mostTime = 100 * time.Millisecond
+	// mostMessage bounds the message of a report, in bytes. A tenant's annotation may be long, and
+	// mostCondition bounds the message of a condition.
+	mostMessage, mostCondition = 256, 1024
 )
 
 // Pods are the node's pods as the API server reports them.
@@ -79,10 +85,13 @@ type Options struct {
 // state, so a Resizer may be stopped and restarted at any time.
 type Resizer struct {
 	Options
-	metrics  metrics
-	poke     loop.Wakeup
-	failures loop.Failures      // of reports by pod, and of sizes by pod and container
-	reported map[string]written // by pod
+	metrics metrics
+	poke    loop.Wakeup
+	// failures are the sizes that could not be set, by pod and container. Only setAll uses failures, and
+	// only reportAll unreported and reported.
+	failures   loop.Failures
+	unreported loop.Failures      // reports that could not be written, by pod
+	reported   map[string]written // by pod
 }
 
 // written is a report, and the version of the pod for which it was written.
@@ -90,58 +99,97 @@ type written struct{ text, version string }
 
 // New returns a Resizer that does nothing until Run.
 func New(o Options) *Resizer {
-	return &Resizer{Options: o, metrics: newMetrics(), poke: loop.NewWakeup(), failures: loop.Failures{}, reported: map[string]written{}}
+	return &Resizer{Options: o, metrics: newMetrics(), poke: loop.NewWakeup(), failures: loop.Failures{}, unreported: loop.Failures{}, reported: map[string]written{}}
 }
 
 // Poke wakes the Resizer because pods have changed. Poke never blocks.
 func (r *Resizer) Poke() { r.poke.Signal() }
 
-// Run resizes containers until ctx ends.
+// Run resizes containers until ctx ends. Reports are written beside, because the API server may be slow.
 func (r *Resizer) Run(ctx context.Context) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
+	var reports sync.WaitGroup
+	defer reports.Wait()
+	news := make(chan []*pod, 1)
+	reports.Go(func() { r.keepReporting(ctx, news) })
 	for {
+		again := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			again = true
 		case <-r.poke:
 		}
-		if r.Pods.HasSynced() {
-			r.round(ctx)
+		if !r.Pods.HasSynced() {
+			continue
+		}
+		all := r.setAll(again)
+		select {
+		case <-news: // is out of date
+		default:
+		}
+		news <- all
+	}
+}
+
+// keepReporting reports the latest round until ctx ends.
+func (r *Resizer) keepReporting(ctx context.Context, news <-chan []*pod) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case all := <-news:
+			r.reportAll(ctx, all)
 		}
 	}
 }
 
-// round sets the sizes of all pods once. All sizes are set before the first report, which may wait for
-// the API server.
-func (r *Resizer) round(ctx context.Context) {
+// setAll sets the sizes of all pods once, and returns the pods. With again, setAll also tries the sizes
+// that an earlier round could not set.
+func (r *Resizer) setAll(again bool) []*pod {
 	var all []*pod
 	for _, p := range request.Asking(r.Pods.List(), r.Config.Dialects) {
 		if one := r.read(p); one != nil {
 			all = append(all, one)
 		}
 	}
-	for i, try := range r.tries(all) {
-		if i < mostTries {
+	begin := time.Now()
+	for i, try := range tries(all) {
+		if i < mostTries && (!try.retried || again && time.Since(begin) < mostTime) {
 			try.err = r.set(try.pod, try.container)
 		} else {
 			try.err = errLater
 		}
 	}
-	known := map[string]bool{}
-	for _, p := range all {
-		known[string(p.UID)] = true
-		err := r.report(ctx, p)
-		if r.failures.Note(string(p.UID), err) == loop.Failed {
-			r.Log.Warn("failed to report the sizes of a pod's parts of GPUs; retrying", "namespace", p.Namespace, "pod", p.Name, "error", err)
-		}
-	}
+	known := knownPods(all)
 	maps.DeleteFunc(r.failures, func(name, _ string) bool {
 		uid, _, _ := strings.Cut(name, "/")
 		return !known[uid]
 	})
+	return all
+}
+
+// reportAll writes the reports about all pods that have changed.
+func (r *Resizer) reportAll(ctx context.Context, all []*pod) {
+	known := knownPods(all)
+	for _, p := range all {
+		err := r.report(ctx, p)
+		if r.unreported.Note(string(p.UID), err) == loop.Failed {
+			r.Log.Warn("failed to report the sizes of a pod's parts of GPUs; retrying", "namespace", p.Namespace, "pod", p.Name, "error", err)
+		}
+	}
+	maps.DeleteFunc(r.unreported, func(uid, _ string) bool { return !known[uid] })
 	maps.DeleteFunc(r.reported, func(uid string, _ written) bool { return !known[uid] })
+}
+
+func knownPods(all []*pod) map[string]bool {
+	known := map[string]bool{}
+	for _, p := range all {
+		known[string(p.UID)] = true
+	}
+	return known
 }
 
 // errLater is the reason of a size that the Resizer did not try in this round.
@@ -151,24 +199,31 @@ var errLater = errors.New("the node sets other sizes first")
 type try struct {
 	*pod
 	*container
+	turn int // among the tries of its namespace
 }
 
 // tries returns the containers whose sizes are not in force, in the order in which their sizes are set.
-// New requests come first, and in random order the requests that could not be met before. Of both,
-// parts that shrink come first, because they make room.
-func (r *Resizer) tries(all []*pod) []try {
+// Namespaces take turns, so that no namespace delays another. In a namespace, new requests come first,
+// and in random order the requests that could not be met before. Of both, parts that shrink come first,
+// because they make room.
+func tries(all []*pod) []try {
 	var tries []try
 	for _, p := range all {
 		for _, c := range p.containers {
 			if c.err == nil && !c.inForce {
-				tries = append(tries, try{p, c})
+				tries = append(tries, try{p, c, 0})
 			}
 		}
 	}
 	rand.Shuffle(len(tries), func(i, j int) { tries[i], tries[j] = tries[j], tries[i] })
-	slices.SortStableFunc(tries, func(a, b try) int {
-		return cmp.Or(order(a.retried, b.retried), order(a.grows, b.grows))
-	})
+	byUrgency := func(a, b try) int { return cmp.Or(order(a.retried, b.retried), order(a.grows, b.grows)) }
+	slices.SortStableFunc(tries, byUrgency)
+	turns := map[string]int{}
+	for i := range tries {
+		tries[i].turn = turns[tries[i].Namespace]
+		turns[tries[i].Namespace]++
+	}
+	slices.SortStableFunc(tries, func(a, b try) int { return cmp.Or(cmp.Compare(a.turn, b.turn), byUrgency(a, b)) })
 	return tries
 }
 
@@ -234,6 +289,11 @@ func (r *Resizer) read(p *corev1.Pod) *pod {
 		}
 		c := &container{name: a.Container, size: size, wanted: wanted || invalid != nil, err: invalid}
 		c.spec, c.shares = resize.Size{}.Apply(asked.Containers[i].Shares), size.Apply(asked.Containers[i].Shares)
+		for k := range c.shares { // a first limit on time gets the node's policy
+			if c.spec[k].ComputePPM == 0 && c.shares[k].ComputePPM > 0 && c.shares[k].ComputePPM < request.Whole && r.Config.Compute.Policy == config.ComputeShare {
+				c.shares[k].MaximumPPM = request.Whole
+			}
+		}
 		if c.err == nil {
 			c.err = r.check(p, uid, c, a)
 		}
@@ -253,8 +313,8 @@ func (r *Resizer) check(p *corev1.Pod, uid string, c *container, held placement.
 		return err
 	}
 	spec, err := r.Ledger.PlanResize(uid, c.name, c.spec)
-	if err != nil {
-		return err
+	if err != nil { // the GPU has less than the spec requests: any growth needs the maximum
+		spec = held
 	}
 	most := r.Config.Resize.Of(p.Namespace)
 	for i, d := range to.Devices {
@@ -328,15 +388,16 @@ func (r *Resizer) held(p *pod, c *container) placement.Allocation {
 func (r *Resizer) sizeOf(p *pod, c *container) (size resize.Size) {
 	held := r.held(p, c)
 	spec, err := r.Ledger.PlanResize(p.uid, c.name, c.spec)
-	if err != nil || len(held.Devices) == 0 || len(spec.Devices) == 0 {
+	if err != nil || len(held.Devices) != len(spec.Devices) {
 		return resize.Size{}
 	}
-	has, asked := held.Devices[0], spec.Devices[0]
-	if has.MemoryBytes != asked.MemoryBytes {
-		size.MemoryMiB = has.MemoryBytes / request.MiB
-	}
-	if has.ComputePPM != asked.ComputePPM {
-		size.Cores = has.ComputePPM / (request.Whole / 100)
+	for i, has := range held.Devices {
+		if has.MemoryBytes != spec.Devices[i].MemoryBytes {
+			size.MemoryMiB = has.MemoryBytes / request.MiB
+		}
+		if has.ComputePPM != spec.Devices[i].ComputePPM {
+			size.Cores = has.ComputePPM / (request.Whole / 100)
+		}
 	}
 	return size
 }
@@ -349,7 +410,7 @@ func pending(err error) (reason, message string) {
 	case err == nil:
 		return "", ""
 	case errors.As(err, &never):
-		return resize.Infeasible, never.Why
+		return resize.Infeasible, cut(never.Why, mostMessage)
 	case errors.As(err, &inUse):
 		return resize.Deferred, fmt.Sprintf("the container uses more than %d MiB of GPU %s", inUse.Want/request.MiB, inUse.UUID)
 	case errors.As(err, &noRoom):
@@ -359,6 +420,15 @@ func pending(err error) (reason, message string) {
 	default: // the agent's log has the error, which may contain paths of the node
 		return resize.InProgress, "the node cannot read or write the container's files: see the log of the node's agent"
 	}
+}
+
+// cut shortens a text to a number of bytes.
+func cut(text string, most int) string {
+	const mark = "…"
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(mark)], "") + mark
 }
 
 // report writes the sizes in force to a pod, if they have changed.
@@ -426,7 +496,7 @@ func conditions(before, now map[string]resize.Report) []corev1.PodCondition {
 				c.Status, c.Reason = corev1.ConditionTrue, infeasibleFirst(c.Reason, r.Pending)
 			}
 		}
-		c.Message = strings.Join(messages, "; ")
+		c.Message = cut(strings.Join(messages, "; "), mostCondition)
 		if c.Status != "" && !slices.ContainsFunc(slices.Collect(maps.Values(before)), is) {
 			c.LastTransitionTime = metav1.Now()
 		}

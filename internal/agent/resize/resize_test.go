@@ -124,7 +124,7 @@ func (w *world) want(name, text string) {
 	}
 }
 
-func (w *world) round() { w.resizer.round(w.t.Context()) }
+func (w *world) round() { w.resizer.reportAll(w.t.Context(), w.resizer.setAll(true)) }
 
 // holds returns the sizes of a container, as "MiB/percent".
 func (w *world) holds(name, container string) string {
@@ -349,6 +349,106 @@ func TestTriesAreBounded(t *testing.T) {
 	}
 }
 
+// TestNamespacesTakeTurns checks that a namespace with many requests does not delay another namespace.
+func TestNamespacesTakeTurns(t *testing.T) {
+	crowd := &pod{Pod: asking("crowd")}
+	for i := range 2 * mostTries {
+		crowd.containers = append(crowd.containers, &container{name: fmt.Sprint(i)})
+	}
+	other := &pod{Pod: asking("other"), containers: []*container{{name: "again", retried: true}, {name: "grows", grows: true}, {name: "done", inForce: true}}}
+	other.Namespace = "other"
+	order := tries([]*pod{crowd, other})
+	if len(order) != 2*mostTries+2 || order[0].Namespace != "ns" || order[1].name != "grows" || order[3].name != "again" {
+		t.Errorf("the first four are %s, %s, %s and %s", order[0].name, order[1].name, order[2].name, order[3].name)
+	}
+}
+
+// TestMessagesAreCut checks that a long annotation makes no long report.
+func TestMessagesAreCut(t *testing.T) {
+	w := newWorld(t, asking("p", [2]int64{4096, 30}, [2]int64{16, 1}))
+	w.want("p", `{"`+strings.Repeat("é", 30000)+`":{"memory":1}}`)
+	w.round()
+	p := w.pod("p")
+	reports := resize.Reports(p)
+	if len(reports) != 2 || len(p.Annotations[resize.ReportAnnotation]) > 1024 || len(reports["a"].Message) > mostMessage || !strings.HasSuffix(reports["a"].Message, "…") {
+		t.Errorf("reported %+v", reports)
+	}
+	if c := w.conditions("p"); len(c) != 1 || len(c[0]) > mostCondition+64 {
+		t.Errorf("conditions %q", c)
+	}
+}
+
+// TestReportsDelayNoSizes checks that a size is set while the API server does not answer a report.
+func TestReportsDelayNoSizes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, asking("p", [2]int64{4096, 30}), asking("q", [2]int64{4096, 30}))
+		answers := make(chan bool)
+		w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			<-answers
+			return false, nil, nil
+		})
+		stale := &staleWorld{world: w}
+		w.resizer.Pods = stale
+		w.want("p", `{"a":{"memory":1024}}`)
+		stale.list = w.List()
+		go w.resizer.Run(t.Context())
+		w.resizer.Poke()
+		synctest.Wait()
+		for i := range stale.list {
+			if stale.list[i].Name == "q" {
+				stale.list[i].Annotations = map[string]string{resize.Annotation: `{"a":{"memory":2048}}`}
+			}
+		}
+		w.resizer.Poke()
+		synctest.Wait()
+		if w.holds("p", "a") != "1024/30" || w.holds("q", "a") != "2048/30" {
+			t.Errorf("hold %s and %s", w.holds("p", "a"), w.holds("q", "a"))
+		}
+		close(answers)
+	})
+}
+
+// TestRequestsAreTriedAgainByTheClock checks that a change of pods does not repeat tries.
+func TestRequestsAreTriedAgainByTheClock(t *testing.T) {
+	w := newWorld(t, asking("p", [2]int64{4096, 30}), asking("full", [2]int64{9000, 30}))
+	w.want("p", `{"a":{"memory":8192}}`)
+	w.round()
+	w.set = nil
+	w.resizer.setAll(false)
+	if len(w.set) != 0 {
+		t.Errorf("tried %q", w.set)
+	}
+	if w.resizer.setAll(true); len(w.set) != 1 {
+		t.Errorf("tried %q", w.set)
+	}
+}
+
+// TestReportOfUnlikeGPUs checks that the size is reported if it differs from the spec on any GPU.
+func TestReportOfUnlikeGPUs(t *testing.T) {
+	p := asking("p")
+	p.Spec.Containers = []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{
+		"volcano.sh/vgpu-number": resource.MustParse("2"), "volcano.sh/vgpu-memory-percentage": resource.MustParse("50"),
+	}}}}
+	w := newWorld(t)
+	w.resizer.Config.Resize.Maximum = []config.ResizeMaximum{{Namespace: "ns", MemoryMiB: 16384}}
+	w.ledger.SetGPUs([]gpu.GPU{{UUID: "GPU-0", MemoryBytes: 24 << 30, Healthy: true}, {UUID: "GPU-1", Index: 1, MemoryBytes: 16 << 30, Healthy: true}})
+	if _, err := w.client.CoreV1().Pods("ns").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := request.Read(p, w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.ledger.Place(asked, "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.want("p", `{"a":{"memory":12288}}`)
+	w.round()
+	if got := resize.Reports(w.pod("p"))["a"]; got.MemoryMiB != 12288 || got.Pending != "" {
+		t.Errorf("reported %+v", got)
+	}
+}
+
 // TestConditionsOfSeveralContainers checks that an infeasible size hides no deferred size, and that a
 // condition keeps its time.
 func TestConditionsOfSeveralContainers(t *testing.T) {
@@ -424,8 +524,8 @@ func TestReportsAreRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.round()
-	if len(w.resizer.reported)+len(w.resizer.failures) != 0 {
-		t.Errorf("remembers %v, %v", w.resizer.reported, w.resizer.failures)
+	if len(w.resizer.reported)+len(w.resizer.unreported) != 0 {
+		t.Errorf("remembers %v, %v", w.resizer.reported, w.resizer.unreported)
 	}
 }
 

@@ -109,7 +109,9 @@ void vg_limits_follow(struct vg_pages *pages)
 
 uint64_t vg_limits_memory(struct vg_pages *pages, uint32_t device)
 {
-	vg_limits_look(pages);
+	// This load follows the publication of a claim: see vg_reserve_hold_at_once.
+	if (vg_load(&pages->limits->generation) + 1 != atomic_load(&pages->verified))
+		vg_limits_follow(pages);
 	return atomic_load(&pages->memory[device]);
 }
 

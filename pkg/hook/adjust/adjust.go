@@ -71,9 +71,9 @@ func (r Rules) Grant(c Container, rt Runtime, given Assignment) (Adjustment, err
 }
 
 // Interposes reports whether a container needs the interposer. A container that owns all of
-// each of its GPUs has no limit to enforce.
+// each of its GPUs has no limit to enforce, unless it may be resized again.
 func (r Rules) Interposes(given Assignment) bool {
-	return r.Injection.InterposeWholeGPUs || !given.whole() || given.ByMPS()
+	return r.Injection.InterposeWholeGPUs || !given.whole() || given.ByMPS() || given.Resized
 }
 
 // interposer returns the host's directory of the interposer libraries that containers

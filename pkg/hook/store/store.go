@@ -236,12 +236,16 @@ func (s *Store) Used(podUID, container string) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	claims, err := limits.ReadUsage(filepath.Join(dir, limits.UsageFile))
-	if err != nil {
-		return nil, err
-	}
-	for i := range min(len(used), len(claims.Devices)) {
-		used[i] = max(used[i], claims.Devices[i].UsedBytes+claims.Devices[i].PendingBytes)
+	// While a page is read, bytes may move from pending to used, and be missed. The second look finds them
+	// among the used bytes.
+	for range 2 {
+		claims, err := limits.ReadUsage(filepath.Join(dir, limits.UsageFile))
+		if err != nil {
+			return nil, err
+		}
+		for i := range min(len(used), len(claims.Devices)) {
+			used[i] = max(used[i], claims.Devices[i].UsedBytes+claims.Devices[i].PendingBytes)
+		}
 	}
 	return used, nil
 }
