@@ -66,9 +66,10 @@ const ContainerPath = "/usr/bin"
 const AdjustedAnnotation = "nri-vgpu.io/adjusted"
 
 const (
-	// GuardIndex is the guard's index as a plugin, and GuardName its name.
+	// GuardIndex is the guard's index as a plugin.
 	GuardIndex = "99"
-	GuardName  = "nri-vgpu-guard"
+	// GuardName is the guard's name as a plugin.
+	GuardName = "nri-vgpu-guard"
 	// GuardProgram is the file name of the guard's program.
 	GuardProgram = GuardIndex + "-" + GuardName
 	// StandInName is the name of the guard's stand-in as a plugin.

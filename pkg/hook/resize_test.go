@@ -68,10 +68,11 @@ func (n *node) sizes(uid string) (s sizes) {
 	return s
 }
 
-func (n *node) wantSizes(uid string, want sizes) {
+// wantSizes compares the sizes of pod "u".
+func (n *node) wantSizes(want sizes) {
 	n.t.Helper()
-	if diff := cmp.Diff(want, n.sizes(uid)); diff != "" {
-		n.t.Errorf("the sizes of pod %s differ (-want +got):\n%s", uid, diff)
+	if diff := cmp.Diff(want, n.sizes("u")); diff != "" {
+		n.t.Errorf("the sizes of pod u differ (-want +got):\n%s", diff)
 	}
 }
 
@@ -86,20 +87,20 @@ func TestResizeOfARunningContainer(t *testing.T) {
 	n.pod("v", "main=8192")
 	mustCreate(t, n, "u")
 	mustCreate(t, n, "v")
-	n.wantSizes("u", sizes{Ledger: same(4096, 0), File: same(4096, 0), Reserved: same(4096, 0), Page: same(4096, 100)})
+	n.wantSizes(sizes{Ledger: same(4096, 0), File: same(4096, 0), Reserved: same(4096, 0), Page: same(4096, 100)})
 	for _, want := range [][2]uint64{{7168, 50}, {7168, 50}, {1, 1}, {2048, 80}, {4096, 50}} {
 		if err := n.hook.Resize("u", "main", size(want[0], uint32(want[1]))); err != nil {
 			t.Fatal(err)
 		}
-		n.wantSizes("u", everywhere(want[0], want[1]))
+		n.wantSizes(everywhere(want[0], want[1]))
 	}
 	// The runtime knows the first sizes alone, and a new instance of the container the last.
 	n.stopHook()
 	n.startHook()
-	n.wantSizes("u", everywhere(4096, 50))
+	n.wantSizes(everywhere(4096, 50))
 	n.exit("u")
 	mustCreate(t, n, "u")
-	n.wantSizes("u", everywhere(4096, 50))
+	n.wantSizes(everywhere(4096, 50))
 	if second, _ := n.ledger.Get("u", "second"); second.Devices[0].MemoryBytes != 1024*mib || second.Resized {
 		t.Errorf("the other container holds %+v", second)
 	}
@@ -116,9 +117,9 @@ func TestResizeBeforeTheContainerIsCreated(t *testing.T) {
 	}
 	n.stopHook()
 	n.startHook()
-	n.wantSizes("u", sizes{Ledger: same(2048, 0), Reserved: same(2048, 0)})
+	n.wantSizes(sizes{Ledger: same(2048, 0), Reserved: same(2048, 0)})
 	mustCreate(t, n, "u")
-	n.wantSizes("u", sizes{Ledger: same(2048, 0), File: same(2048, 0), Reserved: same(2048, 0), Page: same(2048, 100)})
+	n.wantSizes(sizes{Ledger: same(2048, 0), File: same(2048, 0), Reserved: same(2048, 0), Page: same(2048, 100)})
 }
 
 func TestResizeWithoutRoom(t *testing.T) {
@@ -136,7 +137,7 @@ func TestResizeWithoutRoom(t *testing.T) {
 		if err := n.hook.Resize("u", "main", want); !errors.As(err, &none) {
 			t.Errorf("got %v", err)
 		}
-		n.wantSizes("u", sizes{Ledger: same(4096, 0), File: same(4096, 0), Reserved: same(4096, 0), Page: same(4096, 100)})
+		n.wantSizes(sizes{Ledger: same(4096, 0), File: same(4096, 0), Reserved: same(4096, 0), Page: same(4096, 100)})
 	}
 }
 
@@ -156,7 +157,7 @@ func TestResizeBelowTheUse(t *testing.T) {
 	if !errors.As(err, &inUse) || !strings.Contains(err.Error(), "uses 2049 MiB of GPU "+gpuA+", and its new limit is 2048 MiB") {
 		t.Errorf("got %v", err)
 	}
-	n.wantSizes("u", sizes{Ledger: same(4096, 0), File: same(4096, 0), Reserved: same(4096, 0), Page: same(4096, 100)})
+	n.wantSizes(sizes{Ledger: same(4096, 0), File: same(4096, 0), Reserved: same(4096, 0), Page: same(4096, 100)})
 	if err := n.hook.Resize("u", "main", size(4096, 50)); err != nil { // a limit on time alone
 		t.Error(err)
 	}
@@ -164,7 +165,7 @@ func TestResizeBelowTheUse(t *testing.T) {
 	if err := n.hook.Resize("u", "main", size(2048, 50)); err != nil {
 		t.Error(err)
 	}
-	n.wantSizes("u", everywhere(2048, 50))
+	n.wantSizes(everywhere(2048, 50))
 	// A container whose use cannot be read may use any amount.
 	if err := os.Truncate(filepath.Join(n.containerDir("u"), limits.UsageFile), 1); err != nil {
 		t.Fatal(err)
@@ -172,7 +173,7 @@ func TestResizeBelowTheUse(t *testing.T) {
 	if err := n.hook.Resize("u", "main", size(1024, 50)); err == nil {
 		t.Error("shrunk without knowing the use")
 	}
-	n.wantSizes("u", everywhere(2048, 50))
+	n.wantSizes(everywhere(2048, 50))
 	n.exit("u") // no process is left
 	if err := n.hook.Resize("u", "main", size(1024, 50)); err != nil {
 		t.Error(err)
@@ -239,14 +240,14 @@ func TestResizeThatCannotBePersisted(t *testing.T) {
 	if err := n.hook.Resize("u", "main", size(8192, 50)); err != nil {
 		t.Error(err)
 	}
-	n.wantSizes("u", everywhere(8192, 50))
+	n.wantSizes(everywhere(8192, 50))
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.hook.Resize("u", "main", size(1024, 50)); err != nil {
 		t.Error(err)
 	}
-	n.wantSizes("u", everywhere(1024, 50))
+	n.wantSizes(everywhere(1024, 50))
 }
 
 // TestResizeSurvivesKills checks that an agent that is killed at any point of a resize leaves no page
@@ -289,11 +290,11 @@ func TestResizeSurvivesKills(t *testing.T) {
 			if killed >= 4 {
 				agreed = everywhere(want[0], want[1])
 			}
-			n.wantSizes("u", agreed)
+			n.wantSizes(agreed)
 			if err := n.hook.Resize("u", "main", shares); err != nil {
 				t.Error(err)
 			}
-			n.wantSizes("u", everywhere(want[0], want[1]))
+			n.wantSizes(everywhere(want[0], want[1]))
 		}
 	}
 }
@@ -402,7 +403,7 @@ func TestATenantsLockDelaysNobody(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the resize waits for the tenant's lock")
 	}
-	n.wantSizes("u", everywhere(2048, 50))
+	n.wantSizes(everywhere(2048, 50))
 }
 
 // TestResizeOnTwoGPUs checks that a container changes on all of its GPUs or on none.
@@ -418,7 +419,7 @@ func TestResizeOnTwoGPUs(t *testing.T) {
 	if err := n.hook.Resize("u", "main", two(9000)); !errors.As(err, &none) {
 		t.Errorf("got %v", err)
 	}
-	n.wantSizes("u", sizes{Ledger: same(4096, 0), File: same(4096, 0), Reserved: same(4096, 0), Page: same(4096, 100)})
+	n.wantSizes(sizes{Ledger: same(4096, 0), File: same(4096, 0), Reserved: same(4096, 0), Page: same(4096, 100)})
 	if err := n.hook.Resize("u", "main", two(8192)); err != nil {
 		t.Error(err)
 	}

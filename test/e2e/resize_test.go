@@ -65,15 +65,6 @@ func holds(t *testing.T, pod *corev1.Pod, bytes uint64) {
 	})
 }
 
-func conditionOf(pod *corev1.Pod, kind corev1.PodConditionType) string {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == kind && c.Status == corev1.ConditionTrue {
-			return c.Reason + ": " + c.Message
-		}
-	}
-	return ""
-}
-
 // TestResize checks that the parts of running containers change their sizes: growth, growth without
 // room, a shrink below the use, and sizes that are not allowed.
 func TestResize(t *testing.T) {
@@ -102,17 +93,17 @@ func TestResize(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error()+out, "deferred: its GPU has no room for 8320 MiB") {
 		t.Errorf("without room: %v, %s", err, out)
 	}
-	waitResize(t, "grows", resize.ConditionPending, "Deferred: container main: its GPU has no room")
+	waitPending(t, "grows", "Deferred: container main: its GPU has no room")
 	request(t, "shrinks", resize.Size{MemoryMiB: 4096, Cores: 20})
-	waitResize(t, "shrinks", resize.ConditionPending, "Deferred: container main: the container uses more than 4096 MiB")
+	waitPending(t, "shrinks", "Deferred: container main: the container uses more than 4096 MiB")
 	holds(t, shrinks, 4*gib+contextBytes)
 	if err := bed.KillContainer(shrinks); err != nil { // of its two programs, the first
 		t.Fatal(err)
 	}
 	holds(t, grows, 8320<<20)
 	holds(t, shrinks, 4*gib)
-	waitResize(t, "shrinks", resize.ConditionPending, "")
-	waitResize(t, "grows", resize.ConditionPending, "")
+	waitPending(t, "shrinks", "")
+	waitPending(t, "grows", "")
 
 	out, err = bed.KubectlVgpu(t.Context(), "resize", "grows", "--memory", "20Gi")
 	if err == nil || !strings.Contains(err.Error()+out, "infeasible") {
@@ -131,19 +122,24 @@ func TestResize(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds(t, shrinks, 8*gib)
-	waitResize(t, "shrinks", resize.ConditionPending, "")
+	waitPending(t, "shrinks", "")
 	now, err := bed.Client.CoreV1().Pods("default").Get(t.Context(), "shrinks", metav1.GetOptions{})
 	if err != nil || len(now.Annotations) != 0 {
 		t.Errorf("at the end the pod has annotations %v, %v", now.Annotations, err)
 	}
 }
 
-// waitResize waits until a pod has a condition whose reason and message begin with a text; "" waits
-// until the pod does not have the condition.
-func waitResize(t *testing.T, name string, kind corev1.PodConditionType, text string) {
+// waitPending waits until a pod's request is pending with a reason and message that begin with a text;
+// "" waits until no request is pending.
+func waitPending(t *testing.T, name, text string) {
 	t.Helper()
-	_, err := bed.WaitPod(t.Context(), name, fmt.Sprintf("with condition %s %q", kind, text), patience, func(pod *corev1.Pod) bool {
-		has := conditionOf(pod, kind)
+	_, err := bed.WaitPod(t.Context(), name, fmt.Sprintf("pending with %q", text), patience, func(pod *corev1.Pod) bool {
+		has := ""
+		for _, c := range pod.Status.Conditions {
+			if c.Type == resize.ConditionPending && c.Status == corev1.ConditionTrue {
+				has = c.Reason + ": " + c.Message
+			}
+		}
 		return strings.HasPrefix(has, text) && (text != "" || has == "")
 	})
 	if err != nil {
@@ -164,9 +160,10 @@ func TestResizeSurvivesKills(t *testing.T) {
 	limit.Store(1 * gib)
 	stop := watchMemory(t, pod, neighbour, &limit)
 	random := rand.New(rand.NewPCG(1, 2))
-	mib, cores := uint64(1024), uint32(100)
+	mib := uint64(1024)
 	for mib < 8192 {
-		mib, cores = mib+640, 1+random.Uint32N(100)
+		mib += 640
+		cores := 1 + random.Uint32N(100)
 		limit.Store(mib << 20)
 		request(t, "killed", resize.Size{MemoryMiB: mib, Cores: cores})
 		time.Sleep(time.Duration(random.Int64N(int64(60 * time.Millisecond))))

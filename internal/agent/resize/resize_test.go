@@ -132,10 +132,10 @@ func (w *world) holds(name, container string) string {
 	return fmt.Sprintf("%d/%d", a.Devices[0].MemoryBytes>>20, a.Devices[0].ComputePPM/10_000)
 }
 
-// conditions returns the pod's conditions as "type reason: message".
-func (w *world) conditions(name string) []string {
+// conditions returns the conditions of pod "p" as "type reason: message".
+func (w *world) conditions() []string {
 	var all []string
-	for _, c := range w.pod(name).Status.Conditions {
+	for _, c := range w.pod("p").Status.Conditions {
 		if c.Status != corev1.ConditionTrue || c.LastTransitionTime.IsZero() {
 			w.t.Errorf("condition %+v", c)
 		}
@@ -187,7 +187,7 @@ func TestSizesAreSetAndReported(t *testing.T) {
 		if got := w.pod("p").Annotations[resize.ReportAnnotation]; got != step.report {
 			t.Errorf("%s: reported %s, want %s", step.want, got, step.report)
 		}
-		if got := w.conditions("p"); got != nil {
+		if got := w.conditions(); got != nil {
 			t.Errorf("%s: conditions %q", step.want, got)
 		}
 	}
@@ -235,7 +235,7 @@ func TestSizesThatAreNotInForce(t *testing.T) {
 			if report.Pending != tt.pending || !strings.Contains(report.Message, tt.message) || report.Size != (resize.Size{}) {
 				t.Errorf("reported %+v", report)
 			}
-			conditions := w.conditions("p")
+			conditions := w.conditions()
 			if len(conditions) != 1 || !strings.HasPrefix(conditions[0], tt.condition+": container a: ") || !strings.Contains(conditions[0], tt.message) {
 				t.Errorf("conditions %q", conditions)
 			}
@@ -246,7 +246,7 @@ func TestSizesThatAreNotInForce(t *testing.T) {
 			w.ledger.Release("uid-full")
 			w.want("p", `{"a":{"memory":8192}}`)
 			w.round()
-			if got := w.conditions("p"); got != nil || w.holds("p", "a") != "8192/30" {
+			if got := w.conditions(); got != nil || w.holds("p", "a") != "8192/30" {
 				t.Errorf("afterwards the container holds %s, conditions %q", w.holds("p", "a"), got)
 			}
 		})
@@ -373,7 +373,7 @@ func TestMessagesAreCut(t *testing.T) {
 	if len(reports) != 2 || len(p.Annotations[resize.ReportAnnotation]) > 1024 || len(reports["a"].Message) > mostMessage || !strings.HasSuffix(reports["a"].Message, "…") {
 		t.Errorf("reported %+v", reports)
 	}
-	if c := w.conditions("p"); len(c) != 1 || len(c[0]) > mostCondition+64 {
+	if c := w.conditions(); len(c) != 1 || len(c[0]) > mostCondition+64 {
 		t.Errorf("conditions %q", c)
 	}
 }
