@@ -388,14 +388,12 @@ func (r *Resizer) held(p *pod, c *container) placement.Allocation {
 func (r *Resizer) sizeOf(p *pod, c *container) (size resize.Size) {
 	held := r.held(p, c)
 	spec, err := r.Ledger.PlanResize(p.uid, c.name, c.spec)
-	if err != nil || len(held.Devices) != len(spec.Devices) {
-		return resize.Size{}
-	}
 	for i, has := range held.Devices {
-		if has.MemoryBytes != spec.Devices[i].MemoryBytes {
+		unknown := err != nil && held.Resized // the GPU has less than the spec requests
+		if unknown || err == nil && has.MemoryBytes != spec.Devices[i].MemoryBytes {
 			size.MemoryMiB = has.MemoryBytes / request.MiB
 		}
-		if has.ComputePPM != spec.Devices[i].ComputePPM {
+		if unknown || err == nil && has.ComputePPM != spec.Devices[i].ComputePPM {
 			size.Cores = has.ComputePPM / (request.Whole / 100)
 		}
 	}

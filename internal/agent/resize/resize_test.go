@@ -449,6 +449,21 @@ func TestReportOfUnlikeGPUs(t *testing.T) {
 	}
 }
 
+// TestReportOnAGPUThatHasLost checks that the size of a container is reported if its GPU has less memory
+// than the pod's spec requests.
+func TestReportOnAGPUThatHasLost(t *testing.T) {
+	w := newWorld(t, asking("p", [2]int64{8192, 30}))
+	w.want("p", `{"a":{"memory":4096}}`)
+	w.round()
+	w.ledger.SetGPUs([]gpu.GPU{{UUID: "GPU-0", MemoryBytes: 6 << 30, Healthy: true}})
+	w.want("p", `{"a":{"memory":2048}}`)
+	w.round()
+	want := resize.Report{Size: resize.Size{MemoryMiB: 2048, Cores: 30}, Requested: resize.Size{MemoryMiB: 2048}}
+	if got := resize.Reports(w.pod("p"))["a"]; got != want || w.holds("p", "a") != "2048/30" {
+		t.Errorf("reported %+v, holds %s", got, w.holds("p", "a"))
+	}
+}
+
 // TestConditionsOfSeveralContainers checks that an infeasible size hides no deferred size, and that a
 // condition keeps its time.
 func TestConditionsOfSeveralContainers(t *testing.T) {
