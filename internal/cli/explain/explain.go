@@ -46,6 +46,8 @@ var advice = map[string]string{ //nolint:gosec // the output contains no secret
 	"VGPUUsageForged":        "find what in its image writes to the usage page or bypasses the interposer; the agent now charges what the driver reports",
 	"VGPUBypassed":           "delete the pod, or end the process; docs/explanation/security.md explains what keeps an image from that",
 	"VGPUMemoryLimitReached": "ask for more memory of the GPU, or have the program use less (smaller batches, no growing cache)",
+	"VGPUResized":            "",
+	"VGPUNotResized":         "request another size by kubectl vgpu resize, or wait until the cause is over; docs/how-to/resize.md explains each cause",
 	"GPUUnhealthy":           "drain it: nvidia-smi -q; dmesg | grep -i xid; then reset the GPU",
 	"GPURecovered":           "",
 	"MPSUnavailable":         "follow the message; the daemon's logs are in /var/lib/nri-vgpu/mps on the node",
@@ -54,8 +56,8 @@ var advice = map[string]string{ //nolint:gosec // the output contains no secret
 	"VGPUDriverNames":        "install an nri-vgpu that knows this driver; programs that need a refused function get CUDA_ERROR_NOT_SUPPORTED until then",
 }
 
-// good are the Event reasons that report a recovery.
-var good = []string{"GPURecovered", "MPSRecovered"}
+// good are the Event reasons that report no problem.
+var good = []string{"GPURecovered", "MPSRecovered", "VGPUResized"}
 
 func problem(check, fix, format string, args ...any) doctor.Finding {
 	return doctor.Finding{Check: check, Level: doctor.Problem, Message: fmt.Sprintf(format, args...), Fix: fix}
