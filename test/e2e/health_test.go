@@ -56,7 +56,12 @@ func waitEvent(t *testing.T, namespace, selector, reason, phrase string, within 
 
 func waitPodEvent(t *testing.T, pod, reason, phrase string, within time.Duration) {
 	t.Helper()
-	waitEvent(t, metav1.NamespaceDefault, "involvedObject.kind=Pod,involvedObject.name="+pod, reason, phrase, within)
+	selector := "involvedObject.kind=Pod,involvedObject.name=" + pod
+	// Another test may have had a pod of the same name, and its Events remain.
+	if now, err := bed.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), pod, metav1.GetOptions{}); err == nil {
+		selector += ",involvedObject.uid=" + string(now.UID)
+	}
+	waitEvent(t, metav1.NamespaceDefault, selector, reason, phrase, within)
 }
 
 func waitNodeEvent(t *testing.T, reason, phrase string) {
