@@ -225,7 +225,7 @@ func TestPluginAndNodeAgree(t *testing.T) {
 				m.remove(t, m.pods[i])
 				m.ledger.Release(string(m.pods[i].UID))
 				m.pods = slices.Delete(m.pods, i, i+1)
-			case len(m.pods) > 0 && w.IntN(3) == 0:
+			case len(m.pods) > 0 && w.IntN(4) == 0:
 				w.resize(t, p, m)
 			default:
 				if w.schedule(t, p, members, names) {
