@@ -17,6 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/test/ownmounts"
 )
 
 // generation returns the number of changes of a limits page.
@@ -82,11 +83,14 @@ func TestResizeThatIsPartlyPersisted(t *testing.T) {
 	if err := errors.Join(os.Rename(file, file+".moved"), os.MkdirAll(filepath.Join(file, "full"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	err := n.hook.Resize("u", "main", size(15000, 50))
-	t.Logf("the try on the full disk: %v", err)
+	if err := n.hook.Resize("u", "main", size(15000, 50)); err == nil {
+		t.Error("resized without the file of its pod")
+	}
 	ledger, page := n.inForce("u")
 	own, _ := n.hook.opts.Store.Assignment("u", "main")
-	t.Logf("ledger %v, page %v, own file %v", ledger, page, sizeOf(own))
+	if before := same(4096, 50); ledger != before || page != before || sizeOf(own) != before {
+		t.Errorf("ledger %v, page %v, own file %v, want %v", ledger, page, sizeOf(own), before)
+	}
 	if err := errors.Join(os.RemoveAll(file), os.Rename(file+".moved", file)); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +98,7 @@ func TestResizeThatIsPartlyPersisted(t *testing.T) {
 	mustCreate(t, n, "v")
 	held, _ := n.ledger.Get("v", "main")
 	if held.Devices[0].UUID != gpuA {
-		t.Skip("placed elsewhere")
+		t.Fatalf("the other pod is on %s, and its room is not that of the first", held.Devices[0].UUID)
 	}
 	n.stopHook()
 	n.startHook()
@@ -137,7 +141,9 @@ func TestResizeOnAnUnhealthyGPUGoesBack(t *testing.T) {
 		}
 	}
 	n.ledger.SetGPUs(testGPUs()) // the GPU recovers
-	t.Logf("free after the recovery: %v", n.ledger.Free()[0])
+	if free := n.ledger.Free()[0].FreeMemoryBytes; free != (16384-4096)*mib {
+		t.Errorf("after the recovery %d MiB are free", free/mib)
+	}
 }
 
 // TestShrinkOfMoreThanTheGPUHas checks that a container shrinks after the node has reserved memory
@@ -202,12 +208,12 @@ func TestResizeAfterADamagedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.startHook()
-	ledger, page := n.inForce("u")
-	t.Logf("after the first restart: ledger %v, page %v", ledger, page)
-	n.stopHook()
-	n.startHook()
-	if ledger, page := n.inForce("u"); ledger != page {
-		t.Errorf("after the second restart: ledger %v, page %v", ledger, page)
+	for _, restart := range []string{"first", "second"} {
+		if ledger, page := n.inForce("u"); ledger != same(15000, 50) || page != ledger {
+			t.Errorf("after the %s restart: ledger %v, page %v", restart, ledger, page)
+		}
+		n.stopHook()
+		n.startHook()
 	}
 }
 
@@ -228,7 +234,7 @@ func TestLostFileOfAShrunkContainer(t *testing.T) {
 	n.pod("v", "main=14000")
 	mustCreate(t, n, "v")
 	if held, _ := n.ledger.Get("v", "main"); held.Devices[0].UUID != gpuA {
-		t.Skip("placed elsewhere")
+		t.Fatalf("the other pod is on %s, and its room is not that of the first", held.Devices[0].UUID)
 	}
 	n.stopHook()
 	if err := os.Remove(filepath.Join(n.containerDir("u"), "assignment.json")); err != nil {
@@ -273,8 +279,8 @@ func TestResizeOfACreatedContainerWithoutInterposer(t *testing.T) {
 	n.startHook()
 	err := n.hook.Resize("u", "main", size(1024, 10))
 	held, _ := n.ledger.Get("u", "main")
-	if err == nil {
-		t.Errorf("the ledger holds %v for a container that was created with a whole GPU and without the interposer", sizeOf(held))
+	if !errors.As(err, new(*placement.InfeasibleError)) || sizeOf(held) != same(16384, 0) {
+		t.Errorf("the ledger holds %v for a container that was created with a whole GPU and without the interposer: %v", sizeOf(held), err)
 	}
 }
 
@@ -297,9 +303,9 @@ func TestResizeOfARaisedLimit(t *testing.T) {
 	err = n.hook.Resize("u", "main", shares)
 	held, _ := n.ledger.Get("u", "main")
 	_, page := n.inForce("u")
-	if err == nil {
-		t.Errorf("the container uses 16000 MiB; the ledger now reserves %d MiB, and the page allows %d MiB; free: %v",
-			held.Devices[0].MemoryBytes/mib, page[0], n.ledger.Free()[0])
+	if !errors.As(err, new(*placement.InfeasibleError)) || held.Devices[0].MemoryBytes != 8192*mib || page[0] != 16384 {
+		t.Errorf("the container uses 16000 MiB; the ledger now reserves %d MiB, and the page allows %d MiB; free: %v: %v",
+			held.Devices[0].MemoryBytes/mib, page[0], n.ledger.Free()[0], err)
 	}
 }
 
@@ -324,19 +330,15 @@ func TestResizeAfterAReleaseWithoutTheFeature(t *testing.T) {
 }
 
 // TestResizeOnAFullDisk is TestResizeThatIsPartlyPersisted on a full file system. The file of a pod
-// with many containers needs more pages than the file of a container. The test requires root.
+// with many containers needs more pages than the file of a container.
 func TestResizeOnAFullDisk(t *testing.T) {
-	var run string
+	if !ownmounts.Run(t) {
+		return
+	}
+	run := ownmounts.Small(t)
 	n := newNode(t, func(n *node) {
-		run = n.cfg.Paths.RunDir
-		if err := os.MkdirAll(run, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Mount("test", run, "tmpfs", 0, "size=4m"); err != nil {
-			t.Skip(err)
-		}
+		n.cfg.Paths.RunDir = filepath.Join(run, "nri-vgpu")
 		n.cfg.Node.SlotsPerGPU = 100
-		t.Cleanup(func() { _ = unix.Unmount(run, unix.MNT_DETACH) })
 	})
 	containers := []string{"main=4096"}
 	for i := range 20 {
@@ -360,10 +362,11 @@ func TestResizeOnAFullDisk(t *testing.T) {
 	if err := os.Truncate(filler.Name(), info.Size()-int64(os.Getpagesize())); err != nil { // one page is free
 		t.Fatal(err)
 	}
-	t.Logf("the try on the full file system: %v", n.hook.Resize("u", "main", size(15000, 50)))
+	if err := n.hook.Resize("u", "main", size(15000, 50)); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("on a full file system: %v", err)
+	}
 	own, _ := n.hook.opts.Store.Assignment("u", "main")
-	ledger, page2 := n.inForce("u")
-	if sizeOf(own) != ledger {
-		t.Errorf("ledger %v, page %v, own file %v", ledger, page2, sizeOf(own))
+	if ledger, limit := n.inForce("u"); sizeOf(own) != same(4096, 50) || ledger != sizeOf(own) || limit != ledger {
+		t.Errorf("ledger %v, page %v, own file %v", ledger, limit, sizeOf(own))
 	}
 }
