@@ -157,7 +157,7 @@ func (w *world) measure(h *handlers, length time.Duration, others func(context.C
 	w.probes.Wait()
 	w.removeAll()
 	if err := eventually.Check(w.Context(), patience, func() error { return errors.Join(w.podsLeft(), h.idle()) }); err != nil {
-		w.broken("mended", "%v", err)
+		w.broken("recovered", "%v", err)
 	}
 	p.handled = h.take()
 	return p

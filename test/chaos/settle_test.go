@@ -46,9 +46,9 @@ func (w *world) settle() {
 		within  time.Duration
 		still   func() error
 	}{
-		{"the pods are gone", "mended", patience, w.podsLeft},
-		{"the agent is ready", "mended", patience, w.agentServes},
-		{"the node offers its GPUs", "mended", patience, w.capacityIsBack},
+		{"the pods are gone", "recovered", patience, w.podsLeft},
+		{"the agent is ready", "recovered", patience, w.agentServes},
+		{"the node offers its GPUs", "recovered", patience, w.capacityIsBack},
 		{"nothing is left", "leaked", freed, w.nothingLeft},
 	} {
 		if err := eventually.Check(w.Context(), check.within, check.still); err != nil {
@@ -70,7 +70,7 @@ func (w *world) restore() {
 			continue
 		}
 		if err := w.start(t); err != nil {
-			w.broken("mended", "%s does not come back: %v", t.name, err)
+			w.broken("recovered", "%s does not come back: %v", t.name, err)
 		}
 	}
 }

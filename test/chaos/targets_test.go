@@ -101,11 +101,11 @@ func (w *world) kill(ctx context.Context, t target, away time.Duration) {
 		return
 	}
 	if err := w.awaitEnd(t); err != nil {
-		w.broken("mended", "%s does not end: %v", t.name, err)
+		w.broken("recovered", "%s does not end: %v", t.name, err)
 	}
 	loop.Sleep(ctx, away)
 	if err := w.start(t); err != nil {
-		w.broken("mended", "%s does not come back: %v", t.name, err)
+		w.broken("recovered", "%s does not come back: %v", t.name, err)
 	}
 }
 
