@@ -4,37 +4,7 @@
 // reserve.c to the shared page is a step (explorer.h).
 
 #define _GNU_SOURCE
-#include "pages/reserve.h"
-
-#include <string.h>
-#include <time.h>
-
-#include "base/error.h"
-#include "base/now.h"
-#include "check.h"
-#include "explorer.h"
-#include "fixture.h"
-#include "pages/limits.h"
-#include "pages/slot.h"
-
-static int nap_until_change(const struct timespec *nap);
-static uint64_t clock_now;
-
-#define vg_load(field) (explorer_step(), vg_load(field))
-#define vg_add(field, value) (explorer_change(), vg_add(field, value))
-#define vg_sub(field, value) (explorer_change(), vg_sub(field, value))
-#define vg_slot_used(pages, slot, device) (explorer_step(), vg_slot_used(pages, slot, device))
-#define vg_slots_reap(pages, device) true // no process has died
-#define vg_now() clock_now
-#define nanosleep(nap, rest) nap_until_change(nap)
-#include "pages/reserve.c"
-#undef vg_load
-#undef vg_add
-#undef vg_sub
-#undef vg_slot_used
-#undef vg_slots_reap
-#undef vg_now
-#undef nanosleep
+#include "reserve_steps.h"
 
 enum { limit = 1000 };
 
@@ -47,18 +17,6 @@ struct process {
 static struct process processes[explorer_most_processes];
 static int count; // of processes
 static void (*work)(struct process *process);
-
-static int nap_until_change(const struct timespec *nap)
-{
-	CHECK(nap->tv_nsec > 0);
-	explorer_nap();
-	return 0;
-}
-
-static void let_time_pass(void)
-{
-	clock_now += vg_patience_ns + 1;
-}
 
 static void begin(int at)
 {

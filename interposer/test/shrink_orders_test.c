@@ -6,39 +6,7 @@
 // limit.
 
 #define _GNU_SOURCE
-#include "pages/reserve.h"
-
-#include <string.h>
-#include <time.h>
-
-#include "base/error.h"
-#include "base/now.h"
-#include "check.h"
-#include "explorer.h"
-#include "fixture.h"
-#include "pages/limits.h"
-#include "pages/slot.h"
-
-static int nap_until_change(const struct timespec *nap);
-static uint64_t clock_now;
-
-#define vg_load(field) (explorer_step(), vg_load(field))
-#define vg_add(field, value) (explorer_change(), vg_add(field, value))
-#define vg_sub(field, value) (explorer_change(), vg_sub(field, value))
-#define vg_slot_used(pages, slot, device) (explorer_step(), vg_slot_used(pages, slot, device))
-#define vg_limits_memory(pages, device) (explorer_step(), vg_limits_memory(pages, device))
-#define vg_slots_reap(pages, device) true // no process has died
-#define vg_now() clock_now
-#define nanosleep(nap, rest) nap_until_change(nap)
-#include "pages/reserve.c"
-#undef vg_load
-#undef vg_add
-#undef vg_sub
-#undef vg_slot_used
-#undef vg_limits_memory
-#undef vg_slots_reap
-#undef vg_now
-#undef nanosleep
+#include "reserve_steps.h"
 
 enum { before = 1000, after = 500, wanted = 600 };
 
@@ -46,15 +14,6 @@ static const char *dir;
 static struct vg_pages pages;
 static bool granted, shrunk, at_once;
 static int grants, shrinks, orders;
-
-static int nap_until_change(const struct timespec *nap)
-{
-	CHECK(nap->tv_nsec > 0);
-	explorer_nap();
-	return 0;
-}
-
-static void let_time_pass(void) { clock_now += vg_patience_ns + 1; }
 
 static void limit_to(uint64_t bytes)
 {
@@ -112,6 +71,7 @@ int main(void)
 	struct vg_limits_device device = test_device(1, before);
 	struct vg_error error;
 
+	step_at_limits = true;
 	dir = test_dir();
 	CHECK(test_pages_make(dir, &device, 1) == 0);
 	CHECK(vg_limits_open(&pages, dir, &error) == 0);
