@@ -129,6 +129,18 @@ func (c *cluster) connect() (*fleet.Fleet, string, error) {
 	return c.fleet, namespace, nil
 }
 
+// connected runs a function with the fleet of the cluster and the selected namespace. An interrupt ends
+// the function's context.
+func (c *cluster) connected(cmd *cobra.Command, run func(ctx context.Context, f *fleet.Fleet, namespace string) error) error {
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	f, namespace, err := c.connect()
+	if err != nil {
+		return err
+	}
+	return run(ctx, f, namespace)
+}
+
 func (c *cluster) everywhere() { c.unscoped = true }
 
 func (c *cluster) open(ctx context.Context) (show.Source, show.Filter, error) {
@@ -222,18 +234,14 @@ if something is wrong with it.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: c.complete("pods"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := interruptible(cmd)
-			defer stop()
-			f, namespace, err := c.connect()
-			if err != nil {
-				return err
-			}
-			return inTurn(args, cmd.OutOrStdout(), func(name string) error {
-				p, err := explain.GatherPod(ctx, f, namespace, name)
-				if err != nil {
-					return err
-				}
-				return p.Write(cmd.OutOrStdout())
+			return c.connected(cmd, func(ctx context.Context, f *fleet.Fleet, namespace string) error {
+				return inTurn(args, cmd.OutOrStdout(), func(name string) error {
+					p, err := explain.GatherPod(ctx, f, namespace, name)
+					if err != nil {
+						return err
+					}
+					return p.Write(cmd.OutOrStdout())
+				})
 			})
 		},
 	}
@@ -261,22 +269,18 @@ Exit status: 0 if the pod exists, whether it waits or not.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: c.complete("pods"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := interruptible(cmd)
-			defer stop()
-			f, namespace, err := c.connect()
-			if err != nil {
-				return err
-			}
-			most := mostNodes
-			if all {
-				most = 0
-			}
-			return inTurn(args, cmd.OutOrStdout(), func(name string) error {
-				answer, err := why.Gather(ctx, f, namespace, name)
-				if err != nil {
-					return err
+			return c.connected(cmd, func(ctx context.Context, f *fleet.Fleet, namespace string) error {
+				most := mostNodes
+				if all {
+					most = 0
 				}
-				return answer.Write(cmd.OutOrStdout(), most)
+				return inTurn(args, cmd.OutOrStdout(), func(name string) error {
+					answer, err := why.Gather(ctx, f, namespace, name)
+					if err != nil {
+						return err
+					}
+					return answer.Write(cmd.OutOrStdout(), most)
+				})
 			})
 		},
 	}
@@ -307,14 +311,10 @@ it within --timeout.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.complete("pods"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := interruptible(cmd)
-			defer stop()
-			f, namespace, err := c.connect()
-			if err != nil {
-				return err
-			}
-			o.Namespace, o.Pod = namespace, args[0]
-			return resize.Run(ctx, f, o, cmd.OutOrStdout())
+			return c.connected(cmd, func(ctx context.Context, f *fleet.Fleet, namespace string) error {
+				o.Namespace, o.Pod = namespace, args[0]
+				return resize.Run(ctx, f, o, cmd.OutOrStdout())
+			})
 		},
 	}
 	cmd.Flags().StringVarP(&o.Container, "container", "c", "", "the container; else the only container that requests extended resources")
@@ -351,18 +351,14 @@ Exit status: 0 if the node exists, even if something is wrong with it; see docto
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: c.complete("nodes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := interruptible(cmd)
-			defer stop()
-			f, _, err := c.connect()
-			if err != nil {
-				return err
-			}
-			return inTurn(args, cmd.OutOrStdout(), func(name string) error {
-				n, err := explain.GatherNode(ctx, f, name)
-				if err != nil {
-					return err
-				}
-				return n.Write(cmd.OutOrStdout())
+			return c.connected(cmd, func(ctx context.Context, f *fleet.Fleet, _ string) error {
+				return inTurn(args, cmd.OutOrStdout(), func(name string) error {
+					n, err := explain.GatherNode(ctx, f, name)
+					if err != nil {
+						return err
+					}
+					return n.Write(cmd.OutOrStdout())
+				})
 			})
 		},
 	}
