@@ -2,8 +2,8 @@
 
 // Command fleet simulates clusters of GPU nodes, in seconds. The simulation measures how often a
 // node refuses a pod that the scheduler has bound to it, in each mode and policy of scheduling.
-// With a public trace, the simulation also measures how full each policy fills a cluster, and
-// compares the results with the results of a paper.
+// With a public trace, the simulation also measures how full each policy fills a cluster. The
+// simulation compares these results with the results of a paper.
 //
 // The simulation uses the ledger, the planner and the dialects of the agent. The simulated
 // scheduler has the filters and scores of kube-scheduler for extended resources and labels.

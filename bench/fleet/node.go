@@ -28,8 +28,8 @@ type node struct {
 	// costs are the costs of fragmentation, by shape.
 	costs map[*shape]cost
 
-	// bound are the pods that are bound to the node and have not ended, according to the API
-	// server, in the order of their bindings.
+	// bound are the pods that, according to the API server, are bound to the node and have not
+	// ended, in the order of their bindings.
 	bound []*pod
 	// resources are the names of the counted resources. requested is the amount of each resource
 	// that the bound pods request, and capacity is the amount that the Node offers.
@@ -169,8 +169,8 @@ func frontier(rooms []room, gpus int) (largest []room) {
 	return largest
 }
 
-// admits reports whether the stock scheduler finds room for a pod by the sums of the resources, and
-// by turns and labels if the Node has labels.
+// admits reports whether the stock scheduler finds room for a pod by the sums of the resources. If
+// the Node has labels, admits also checks the turns and the labels.
 func (n *node) admits(p *pod) bool {
 	for i, units := range p.units {
 		if n.requested[i]+units > n.capacity[i] {

@@ -11,8 +11,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/fragmentation"
 )
 
-// smallTrace returns a small cluster of two models, and tasks like the tasks of the trace: with
-// parts of a GPU, one GPU, several GPUs, and no GPU.
+// smallTrace returns a small cluster of two models, and tasks like the tasks of the trace. The
+// tasks request parts of a GPU, one GPU, several GPUs, or no GPU.
 func smallTrace() ([]fragmentation.Node, []fragmentation.Shape) {
 	r := rand.New(rand.NewPCG(7, 8))
 	var nodes []fragmentation.Node

@@ -103,8 +103,8 @@ func TestJudgeByWhatIsHeld(t *testing.T) {
 	}
 }
 
-// TestJudgeVaguely checks that a process may lose the size of its context again, at any limit, if
-// NVML does not list the memory of processes.
+// TestJudgeVaguely checks a driver whose NVML does not list the memory of processes. At any
+// limit, a process may then lose the size of its context again.
 func TestJudgeVaguely(t *testing.T) {
 	small := sizes{context: 100 * mib, vague: true}
 	tests := []struct {

@@ -3,7 +3,7 @@
 // Command overhead measures the cost of the interposer relative to native calls, which run in
 // turns. The command times calls of running processes, the start of a process, and the start of
 // many processes at once. On a machine without a GPU the command simulates three drivers. The
-// drivers are the simulator's fastest driver, a driver with the timings of an H200, and a driver
+// drivers are the simulator's fastest driver, a driver with an H200's timings, and a driver
 // whose NVML takes 100 ms to start.
 //
 // The command exits with 1 if a cost exceeds the promise.

@@ -401,7 +401,7 @@ func TestMetrics(t *testing.T) {
 # HELP nri_vgpu_container_observed_memory_bytes GPU memory that the driver reports for the container, where its usage page reports less.
 # TYPE nri_vgpu_container_observed_memory_bytes gauge
 nri_vgpu_container_observed_memory_bytes{container="main",namespace="ns",pod="p",uuid="` + gpuA + `"} 4.194304e+08
-# HELP nri_vgpu_unaccounted_processes Processes on the GPU that no container with a part of it accounts for, by kind: bypass (in a container with a part, outside its limits), pod (in another pod), host.
+# HELP nri_vgpu_unaccounted_processes Processes on the GPU that no container with a part of the GPU accounts for, by kind. The kinds are bypass (in a container with a part, outside its limits), pod (in another pod) and host.
 # TYPE nri_vgpu_unaccounted_processes gauge
 nri_vgpu_unaccounted_processes{kind="host",uuid="` + gpuA + `"} 1
 `

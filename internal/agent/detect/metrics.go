@@ -28,11 +28,11 @@ func newMetrics() *Metrics {
 		}, []string{"uuid", "api"}),
 		unaccounted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nri_vgpu_unaccounted_processes",
-			Help: "Processes on the GPU that no container with a part of it accounts for, by kind: bypass (in a container with a part, outside its limits), pod (in another pod), host.",
+			Help: "Processes on the GPU that no container with a part of the GPU accounts for, by kind. The kinds are bypass (in a container with a part, outside its limits), pod (in another pod) and host.",
 		}, []string{"uuid", "kind"}),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_unaccounted_processes_found_total",
-			Help: "Processes found on a GPU that no container with a part of it accounts for, by kind.",
+			Help: "Processes found on a GPU that no container with a part of the GPU accounts for, by kind.",
 		}, []string{"kind"}),
 		stopped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_unaccounted_processes_stopped_total",
