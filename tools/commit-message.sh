@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # This script checks that the subject of a commit message is "area: what changes", in at
-# most 72 characters, and that an empty line follows the subject. Git runs the script
-# with a message in a file (the hook commit-msg). CI runs the script with a range of
-# commits.
+# most 72 characters. An empty line must follow the subject. Git runs the script with a
+# message in a file (the hook commit-msg). CI runs the script with a range of commits.
 #
 #   commit-message.sh FILE            a message
 #   commit-message.sh --range A..B    the messages of commits; merges are skipped

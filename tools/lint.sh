@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# This script checks the style of all Go, C and shell sources in the
+# This script checks the style of all sources and documents in the
 # repository. The script prints only progress and problems.
 #
 #   lint.sh            every check
-#   lint.sh CHECK...   only these: spdx, words, gofmt, golangci-lint, imports, clayers, cppcheck, shellcheck
+#   lint.sh CHECK...   only these: spdx, words, sentences, gofmt, golangci-lint, imports, clayers,
+#                      cppcheck, shellcheck
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -51,6 +52,12 @@ check_words() {
     printf 'lint: use the verb for what the code does:\n%s\n' "$banned" >&2
     return 1
   fi
+}
+
+# check_sentences: fails if a comment or a document contains a sentence of 25 words or more.
+check_sentences() {
+  sources '*.go' '*.c' '*.h' '*.S' '*.inc' '*.md' '*.sh' '*.py' '*.yaml' '*.yml' '*.toml' '*.conf' '*.awk' '*.tpl' \
+    '*Makefile' '*.mk' '*.txt' '.ci/run' | xargs go run ./tools/sentences
 }
 
 check_gofmt() {
@@ -100,7 +107,7 @@ checks=("$@")
 if ((${#checks[@]} == 0)); then
   need cppcheck
   need shellcheck
-  checks=(spdx words gofmt golangci-lint imports clayers cppcheck shellcheck)
+  checks=(spdx words sentences gofmt golangci-lint imports clayers cppcheck shellcheck)
 fi
 for check in "${checks[@]}"; do
   declare -F "check_$check" >/dev/null || { echo "lint: there is no check $check" >&2; exit 2; }

@@ -28,8 +28,8 @@ type node struct {
 	// costs are the costs of fragmentation, by shape.
 	costs map[*shape]cost
 
-	// bound are the pods that, according to the API server, are bound to the node and have not
-	// ended, in the order of their bindings.
+	// bound are the pods of the API server that are bound to the node and have not ended, in the
+	// order of their bindings.
 	bound []*pod
 	// resources are the names of the counted resources. requested is the amount of each resource
 	// that the bound pods request, and capacity is the amount that the Node offers.

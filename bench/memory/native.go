@@ -64,7 +64,7 @@ func (r *runner) those(ways []string) []string {
 }
 
 // exactWay is a way that allocates exactly the requested size. If the machine does not report the
-// size of contexts, a context is the rest of the memory that a process of this way holds.
+// size of contexts, a context is the rest of the memory that a process holds.
 const exactWay = "alloc"
 
 // fillNative fills the GPU by one way, and returns the size of a context.

@@ -23,8 +23,8 @@ extern unsigned char gs_calls_watched __attribute__((visibility("hidden")));
 /*
  * gs_calls_load loads the profile's costs and failures, once per process, after the first call has
  * opened the state. gs_calls_load returns the result of the first call if the profile sets a
- * failure for that call, because the call's entry ran before the profile was loaded. Without such a
- * failure, gs_calls_load returns 0.
+ * failure for that call. The call's entry ran before the profile was loaded, and could not return
+ * the failure. Without such a failure, gs_calls_load returns 0.
  */
 int gs_calls_load(const struct gs_driver *driver, const char *first);
 

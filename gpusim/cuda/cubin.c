@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file implements images that the linker makes: ELF files for the machine "CUDA" with a
- * section of code and a section of variables, as in real images. The code is PTX text.
+ * This file implements images that the linker makes. These images are ELF files for the
+ * machine "CUDA" with a section of code and a section of variables, as in real images. The
+ * code is PTX text.
  */
 #include "module.h"
 

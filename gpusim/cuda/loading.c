@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file simulates the surroundings of code loading: the driver's lock, the work that loading
- * waits for, the size that an image states, and the library that the driver opens.
+ * This file simulates the surroundings of code loading. These are the driver's lock, the work
+ * that loading waits for, the size that an image states, and the library that the driver opens.
  */
 #include "module.h"
 

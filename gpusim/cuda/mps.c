@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file implements the process as a client of the Multi-Process Service. If a control daemon
- * answers in the pipe directory, the process shares the GPUs side by side with the other clients,
- * within the limits of its environment and the daemon.
+ * answers in the pipe directory, the process shares the GPUs side by side with the other clients.
+ * The environment and the daemon set the limits of the process.
  */
 #include "mps.h"
 #include "sim.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file reads from PTX text the data that the simulator needs: entries, their parameters, the
- * module's global variables, and the names that modules share. A kernel whose body reads
- * %globaltimer and whose first parameter is a .u64 with "ns" in its name runs for that many
+ * This file reads from PTX text the data that the simulator needs. These are the entries, their
+ * parameters, the module's global variables, and the names that modules share. A kernel whose body
+ * reads %globaltimer and whose first parameter is a .u64 with "ns" in its name runs for that many
  * nanoseconds. The next three parameters may be .u64 with "mine", "theirs" and "turn" in their
  * names. Then the kernel writes the turn to the first address after its time, and waits for the
  * turn at the second address.

@@ -63,8 +63,8 @@ void sim_unlock(void);
 /* sim_in_host_call reports whether the thread is in a function that a stream called (hostfn.c). */
 extern __thread bool sim_in_host_call;
 
-/* sim_ready returns an error if the driver is not initialised or has shut down, or if the caller is
- * a forked child or a host function. */
+/* sim_ready returns an error if the driver is not initialised or has shut down. sim_ready also
+ * returns an error if the caller is a forked child or a host function. */
 CUresult sim_ready(void);
 
 /* sim_device returns the device with this ordinal, or CUDA_ERROR_INVALID_DEVICE. */

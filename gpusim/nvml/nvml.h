@@ -51,9 +51,10 @@ nvmlReturn_t nv_copy_text(char *to, unsigned length, const char *text);
 void nv_uuid_text(const struct gs_gpu *gpu, char text[41]);
 
 /*
- * nv_visible_pid returns the pid of a process in NVML's report to a caller in this namespace, or 0
- * if NVML does not report the process. For a caller outside the process's namespace, the function
- * records the pid in the state for the history. The caller holds the lock, by nv_lock().
+ * nv_visible_pid returns the pid by which NVML reports a process to a caller in this namespace. If
+ * NVML does not report the process, nv_visible_pid returns 0. For a caller outside the process's
+ * namespace, the function records the pid in the state for the history. The caller holds the lock,
+ * by nv_lock().
  */
 pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace);
 

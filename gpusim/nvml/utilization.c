@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file implements utilisation of devices and of processes: the busy time of finished windows
- * of 100 ms, as a whole percentage. On a sampled GPU, the process that has the GPU at the end of a
- * period is charged with all of the GPU's time in the period.
+ * of 100 ms, as a whole percentage. On a sampled GPU, all of a period's GPU time is charged to the
+ * process that has the GPU at the period's end.
  */
 #include "nvml.h"
 
@@ -41,8 +41,8 @@ unsigned nv_busy_percent(const struct gs_gpu *gpu)
 }
 
 /*
- * day_offset_us is the difference between the time of day and CLOCK_MONOTONIC, in µs, computed
- * once, so that a window has the same time in every call.
+ * day_offset_us is the difference between the time of day and CLOCK_MONOTONIC, in µs. The process
+ * computes the difference once, so that a window has the same time in every call.
  */
 static uint64_t day_offset_us;
 

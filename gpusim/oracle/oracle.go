@@ -101,8 +101,8 @@ type PastUse struct {
 // Open opens the state in the directory dir, for instance /dev/gpusim.
 //
 // Locks of the driver are POSIX locks, which belong to a process. A process that uses the simulated
-// driver or NVML must not close the oracle of the same state, because the close drops all locks of
-// the process on the file.
+// driver or NVML must not close the oracle of the same state. The close would drop all locks of the
+// process on the file.
 func Open(dir string) (*Oracle, error) {
 	path := filepath.Join(dir, "state")
 	file, err := os.OpenFile(path, os.O_RDWR, 0)

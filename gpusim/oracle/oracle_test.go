@@ -131,8 +131,8 @@ func TestPeakUsed(t *testing.T) {
 	}
 }
 
-// TestFinished kills a process and lists the process twice: when only the oracle has detected the
-// end, and after the driver has detected the end.
+// TestFinished kills a process, and checks the list of ended processes twice. The first list is
+// from before the driver has detected the end, and the second list is from after that.
 func TestFinished(t *testing.T) {
 	machine := simtest.New(t, 2, 4*gib)
 	oracle := open(t, machine)

@@ -2,8 +2,8 @@
 /*
  * This header declares the properties that differ between drivers: names, costs, rules. A profile
  * sets the properties when a machine is created (gpusim create --profile). The settings are part of
- * the shared state. A zeroed structure is the lenient driver of a machine without a profile: calls
- * cost nothing, and no rule is enforced that a program could break.
+ * the shared state. A zeroed structure is the lenient driver of a machine without a profile. Calls
+ * cost nothing, and the driver enforces no rule that a program could break.
  */
 #ifndef GPUSIM_DRIVER_H
 #define GPUSIM_DRIVER_H

@@ -2,10 +2,10 @@
 /*
  * This file implements the machine-wide lock: a futex word that names its holder's identity.
  *
- * A robust pthread mutex would not work: it identifies its holder by thread id, and processes in
- * the pid namespaces of several containers share thread ids. In this lock, a waiter queries the
- * kernel whether the holder's identity byte is still locked. If the byte is unlocked, the waiter
- * takes the lock over.
+ * A robust pthread mutex would not work, because it identifies its holder by thread id.
+ * Processes in the pid namespaces of several containers share thread ids. In this lock, a waiter
+ * queries the kernel whether the holder's identity byte is still locked. If the byte is
+ * unlocked, the waiter takes the lock over.
  */
 #include "identity.h"
 #include "repair.h"

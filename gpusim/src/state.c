@@ -105,8 +105,8 @@ static int take_observer(struct gs_handle *handle)
 
 /*
  * take_process takes an unused process slot under the lock. Without the lock, a new process in a
- * dead process's slot would seem to be the dead process until the new process has cleared the slot.
- * Locking needs an identity, so the process first becomes an observer.
+ * dead process's slot would seem to be the dead process before it cleared the slot. Locking needs
+ * an identity, so the process first becomes an observer.
  */
 static int take_process(struct gs_handle *handle)
 {
@@ -248,8 +248,8 @@ static bool fits(const struct gs_gpu *gpu, uint64_t bytes)
 }
 
 /*
- * note_peak updates the peak. The peak must not count the memory of a dead process, which is free
- * from the process's death on, although gs_reap frees the memory only when needed.
+ * note_peak updates the peak. The peak must not count the memory of a dead process. This memory is
+ * free from the process's death on, although gs_reap frees the memory only when needed.
  */
 static void note_peak(struct gs_handle *handle, uint32_t gpu)
 {

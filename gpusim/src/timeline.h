@@ -4,13 +4,12 @@
  * state advances the timeline under the lock. Between two reads no code runs and no work is lost:
  * the next reader computes the interval from the queued work.
  *
- * Within a process, items run when their dependencies are met, in order of
- * becoming ready, at full rate side by side as long as they fit the GPU.
- * Between processes a GPU is time-sliced: equal slices, round robin,
- * preempting. A process without ready work yields immediately. A process that
- * becomes ready waits for the running slice to end. All clients of the
- * Multi-Process Service count as one process for slices. In their slices the
- * clients run side by side, as long as they fit the GPU.
+ * Within a process, items run when their dependencies are met, in order of becoming ready. The
+ * items run side by side at full rate as long as they fit the GPU. Between processes a GPU is
+ * time-sliced: equal slices, round robin, preempting. A process without ready work yields
+ * immediately. A process that becomes ready waits for the running slice to end. All clients of the
+ * Multi-Process Service count as one process for slices. In their slices the clients run side by
+ * side, as long as they fit the GPU.
  */
 #ifndef GPUSIM_TIMELINE_H
 #define GPUSIM_TIMELINE_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This test covers the failures and costs of calls that a profile sets by name, for both libraries
- * and every way to reach a call. Arguments and results pass the entries unchanged.
+ * This test covers the failures and costs that a profile sets for calls by name. The test covers
+ * both libraries, and every way to reach a call. Arguments and results pass the entries unchanged.
  */
 #include "harness.h"
 

@@ -319,8 +319,8 @@ static void ordered_pairs(void *call, int count)
 }
 
 /*
- * The table has no calls below 100 ns (cuEventElapsedTime 69, cuStreamIsCapturing 18,
- * cuCtxGetCurrent 14), because such calls take as long as two readings of this host's clock.
+ * The table has no calls below 100 ns (cuEventElapsedTime 69, cuStreamIsCapturing 18, cuCtxGetCurrent
+ * 14). These calls take as long as two readings of this host's clock.
  */
 static const struct {
 	const char *call, *counterpart; /* the other half of a pair */

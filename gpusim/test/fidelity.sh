@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# This script checks that programs on a machine with the card and the driver of an H200 measure the
-# figures recorded on real hardware (fidelity.c). The script also checks the test's sensitivity. A
-# change of each parameter of the card, and of each cost of a call, by 20 % must put a figure out of
-# bounds.
+# This script runs programs on a machine with the card and the driver of an H200. The script checks
+# that the programs measure the figures recorded on real hardware (fidelity.c). The script also
+# checks the test's sensitivity. A change of each parameter of the card, and of each cost of a call,
+# by 20 % must put a figure out of bounds.
 #   fidelity.sh BUILD_DIR
 set -eu
 

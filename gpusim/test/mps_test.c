@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This test covers the Multi-Process Service, through the daemon's own program: its commands,
- * clients side by side, their limits, and the effects of the daemon's end.
+ * This test covers the Multi-Process Service, through the daemon's own program. The test
+ * covers the program's commands, clients side by side, their limits, and the effects of the
+ * daemon's end.
  */
 #include "harness.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guardfile reads and writes the files that the guard shares with other programs: the
-// guard's settings, the guard's status, and the list of pods that ask for GPUs.
+// Package guardfile reads and writes the files that the guard shares with other programs. These are
+// the guard's settings, the guard's status, and the list of pods that request GPUs.
 package guardfile
 
 import (

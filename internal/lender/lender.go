@@ -3,7 +3,7 @@
 // Package lender lends idle GPU time between containers. The lender reads the use that containers
 // claim, and reports to each container the charge of the other containers of its GPU. The
 // container's interposer attributes no more than the reported charge to other containers. A
-// container with a maximum above its guarantee lends and borrows: if the container is hungry, it
+// container with a maximum above its guarantee lends and borrows. If the container is hungry, it
 // gets a lease on unneeded time, up to its maximum. A lease ends within milliseconds unless the
 // lender renews it. If the lender dies, every container soon returns to its guarantee.
 package lender

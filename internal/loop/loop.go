@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loop contains the common parts of loops that run until a context ends: to sleep, to wake
-// up early, and to log a lasting failure once.
+// Package loop contains the common parts of loops that run until a context ends. The parts sleep,
+// wake up early, and log a lasting failure once.
 package loop
 
 import (

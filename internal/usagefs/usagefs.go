@@ -112,8 +112,9 @@ func (m *Mounts) Remove(podUID string, container ...string) error {
 }
 
 // Remove removes a directory, and unmounts all mounts on or below it. Processes that use a page
-// keep the page. Remove also removes the node's mounts if the mounts of this namespace do not
-// propagate to the node's namespace: the kernel detaches a mount when its directory is removed.
+// keep the page. The mounts of this namespace may not propagate to the node's namespace. Remove
+// then also removes the node's mounts, because the kernel detaches a mount when its directory is
+// removed.
 func Remove(dir string) error {
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {

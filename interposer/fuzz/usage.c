@@ -9,8 +9,8 @@
 //    - no process is granted more than the limit, whatever the fuzzer writes;
 //    - a process that has seen an observation is granted no more than the memory that the last
 //      observation of the GPU left;
-//    - all processes with unforged counters are together granted no more than that memory, unless
-//      the bound of the scan is forged: a lower bound hides processes from each other;
+//    - all processes with unforged counters are together granted no more than that memory. The
+//      exception is a forged bound of the scan: a lower bound hides processes from each other;
 //    - on an unforged page, exactly the memory that fits is granted.
 
 #define _GNU_SOURCE

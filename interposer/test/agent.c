@@ -6,15 +6,16 @@
 //
 // agent [MODE] STATE DIR…
 //
-// MODE is one of
-// -honest   answers with the memory of the asking process (the default)
-// -blind    answers that the memory is unknown
-// -hang     never answers, and keeps the connection
-// -deaf     never accepts a connection
-// -late     answers 100 ms too late
-// -garbage  answers with an invalid message
-// -close    closes the connection without an answer
-// -zero     answers with 0 bytes, -ones with all ones: both mean "unknown"
+// MODE is:
+//
+//   -honest   answers with the memory of the asking process (the default)
+//   -blind    answers that the memory is unknown
+//   -hang     never answers, and keeps the connection
+//   -deaf     never accepts a connection
+//   -late     answers 100 ms too late
+//   -garbage  answers with an invalid message
+//   -close    closes the connection without an answer
+//   -zero     answers with 0 bytes, -ones with all ones: both mean "unknown"
 
 #include <poll.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the interposer's reports to the agent about probes: the clock's drift, the
-// length of a turn, and the number of rejected probes. All times are arguments.
+// This test covers the interposer's reports to the agent about probes. The reports contain the
+// clock's drift, the length of a turn, and the number of rejected probes. All times are arguments.
 
 #include "time/distrust.h"
 

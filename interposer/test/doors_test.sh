@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# This test covers every way to reach the driver in a dynamic program, on the simulated GPU, and the
-# programs' view of their container's processes. Usage: doors_test.sh LIBRARIES GPUSIM WORKLOADS
-# MKPAGES [SANITIZER-LIBRARY]
+# This test covers every way to reach the driver in a dynamic program, on the simulated GPU. The
+# test also covers the programs' view of their container's processes. Usage: doors_test.sh LIBRARIES
+# GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
 
 # shellcheck source-path=SCRIPTDIR source=container.sh
 . "$(dirname "$0")/container.sh"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers a launch's queries to the driver, the device of its charge, and the time at
-// which debts are charged to the bucket. The simulated driver has two GPUs, a context on each GPU,
-// and streams that the test assigns to GPUs.
+// This test covers a launch's queries to the driver and the device of the launch's charge. The test
+// also covers the time at which debts are charged to the bucket. The simulated driver has two GPUs,
+// a context on each GPU, and streams that the test assigns to GPUs.
 
 #include <string.h>
 

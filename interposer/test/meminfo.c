@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// meminfo LIMIT checks cuMemGetInfo: the limit is the total, NULLs are not an error, and this
+// meminfo LIMIT checks cuMemGetInfo. The total is the limit, NULLs are not an error, and this
 // process's own allocations and frees are visible at once. Then meminfo queries without a pause.
 // For each line of input, meminfo prints the free memory that it reads a millisecond later.
 // doors_test.sh runs this program, and compares the output with the actual value.

@@ -119,8 +119,8 @@ test_blind() {
 	done
 }
 
-# A program also keeps its share if the driver does not report whether a stream has work, or if the
-# working default stream is of another context.
+# A program also keeps its share if the driver does not report whether a stream has work. The same
+# holds if the working default stream belongs to another context.
 test_unsaid() {
 	local failure
 	failing "cuEventRecord 999" "cuStreamQuery 999"

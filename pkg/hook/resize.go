@@ -230,9 +230,9 @@ func (h *Hook) sizesOnPage(a placement.Allocation) placement.Allocation {
 	return a
 }
 
-// persist writes a container's allocation to the file of its pod, if there is one, and then to its own
-// file, if the container was created. The own file overrides the file of the pod, so an error leaves the
-// old allocation in force.
+// persist first writes a container's allocation to the file of its pod, if the file exists. persist
+// then writes the allocation to the container's own file, if the container was created. The own file
+// overrides the file of the pod, so an error leaves the old allocation in force.
 func (h *Hook) persist(a placement.Allocation) error {
 	_, file := h.opts.Store.Assignment(a.PodUID, a.Container)
 	_, page := h.opts.Store.Limits(a.PodUID, a.Container)

@@ -194,8 +194,8 @@ func TestMarkThatWasNotPersisted(t *testing.T) {
 	}
 }
 
-// TestResizeAfterADamagedFile checks that page and ledger agree, also after a second restart, if
-// the container's own file is damaged and the file of its pod is not.
+// TestResizeAfterADamagedFile damages the container's own file, but not the file of its pod. The
+// test checks that page and ledger agree, even after a second restart.
 func TestResizeAfterADamagedFile(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=4096", "second=1024")
@@ -265,7 +265,7 @@ func TestContainerThatGrewToAWholeGPU(t *testing.T) {
 }
 
 // TestResizeOfACreatedContainerWithoutInterposer checks that a container without the interposer
-// does not shrink, also if the container was created and not started when the agent was restarted.
+// does not shrink. The agent restarts after the creation of the container, and before its start.
 func TestResizeOfACreatedContainerWithoutInterposer(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=16384")

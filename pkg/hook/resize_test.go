@@ -299,8 +299,8 @@ func TestResizeSurvivesKills(t *testing.T) {
 	}
 }
 
-// TestResizeAfterLostFiles checks that the ledger counts the sizes on the page, which the processes
-// obey, if the files of a resized container are lost or damaged.
+// TestResizeAfterLostFiles loses or damages the files of a resized container. The test checks that the
+// ledger counts the sizes on the page, which the processes obey.
 func TestResizeAfterLostFiles(t *testing.T) {
 	for name, lose := range map[string]func(file string) error{
 		"lost": os.Remove, "damaged": func(file string) error { return os.WriteFile(file, []byte("{"), 0o600) },
@@ -331,7 +331,8 @@ func TestResizeAfterLostFiles(t *testing.T) {
 }
 
 // TestSizesOnThePageOfOthers checks that a container that was never resized keeps the allocation that
-// the runtime reports: no limit on time, all of the time and a raised limit on memory.
+// the runtime reports. The allocations have no limit on time, all of the time, or a raised limit on
+// memory.
 func TestSizesOnThePageOfOthers(t *testing.T) {
 	n := newNode(t)
 	for _, d := range []placement.Device{

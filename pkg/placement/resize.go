@@ -35,10 +35,10 @@ func (e *InUseError) Error() string {
 		(e.Used+request.MiB-1)/request.MiB, e.UUID, e.Want/request.MiB)
 }
 
-// PlanResize returns a container's allocation with the sizes of other shares, one for each GPU that the
-// container holds, in the order of its devices. PlanResize does not change the ledger, and does not
-// check whether the GPUs have room. If the shares differ from the devices in more than memory and time,
-// or grow beyond a GPU, PlanResize returns an *InfeasibleError.
+// PlanResize returns a container's allocation with the sizes of other shares. shares has one share for
+// each GPU that the container holds, in the order of the container's devices. PlanResize does not
+// change the ledger, and does not check whether the GPUs have room. If the shares differ from the
+// devices in more than memory and time, or grow beyond a GPU, PlanResize returns an *InfeasibleError.
 func (l *Ledger) PlanResize(podUID, container string, shares []request.Share) (Allocation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

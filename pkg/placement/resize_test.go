@@ -13,8 +13,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// resizable returns a ledger of a GPU with 16 GiB, on which pod "p" has an init container with 4 GiB, a
-// container "a" with 6 GiB and 30 % and a container "b" with 2 GiB, and pod "q" has 5 GiB and 50 %.
+// resizable returns a ledger of a GPU with 16 GiB and two pods. Pod "p" has an init container with 4
+// GiB, a container "a" with 6 GiB and 30 %, and a container "b" with 2 GiB. Pod "q" has 5 GiB and 50 %.
 func resizable(t *testing.T) *Ledger {
 	t.Helper()
 	l := New(gpus(16), config.Default())

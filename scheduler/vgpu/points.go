@@ -240,8 +240,8 @@ func (p *Plugin) afterDelete(_ klog.Logger, _ *corev1.Pod, old, _ any) (fwk.Queu
 	return fwk.QueueSkip, nil
 }
 
-// afterUpdate wakes a pod if an annotation has changed that assigns GPUs, restricts GPUs, changes a
-// request, or reports another size of a running container.
+// afterUpdate wakes a pod after a change of an annotation that assigns GPUs, restricts GPUs,
+// changes a request, or reports a running container's size.
 func (*Plugin) afterUpdate(_ klog.Logger, _ *corev1.Pod, old, changed any) (fwk.QueueingHint, error) {
 	before, after, err := util.As[*corev1.Pod](old, changed)
 	if err != nil {

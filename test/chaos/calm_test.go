@@ -61,7 +61,7 @@ func quantile(all []time.Duration, q float64) time.Duration {
 
 // calm measures, without injected failures, the cost of hostile tenants for other tenants. The
 // tenants act twice. The first time, their pods request no resources of ours and reach none of our
-// parts, because the cost of pods for kubelet and the processors does not count. Delays by the
+// parts. The cost of pods for kubelet and the processors therefore does not count. Delays by the
 // processors themselves do not repeat, so a delay counts only if a second try shows the delay
 // again.
 func (w *world) calm(length time.Duration) {

@@ -2,9 +2,9 @@
 
 // Package chaos injects random failures on a real node, and continuously checks whether the
 // promises hold. The test creates and deletes pods of all kinds. Meanwhile, the test kills, stops
-// and slows the agent, the patcher, containerd, kubelet and the API server, makes GPUs fail, and
-// fills the state directory. Only the GPU is simulated. The simulator, which knows no limits,
-// provides the reference values.
+// and slows the agent, the patcher, containerd, kubelet and the API server. The test also makes
+// GPUs fail, and fills the state directory. Only the GPU is simulated. The simulator, which knows
+// no limits, provides the reference values.
 //
 // Run `make image` first. `make chaos MINUTES=20` runs the test for 20 minutes.
 //

@@ -46,8 +46,8 @@ func (w *world) remove(ctx context.Context, one *subject) {
 	}
 }
 
-// makeSteady creates the pods that no failure may disturb: one pod of every kind that holds GPU
-// resources, and one pod that requests no GPU.
+// makeSteady creates the pods that no failure may disturb. These are one pod of every kind that
+// holds GPU resources, and one pod that requests no GPU.
 func (w *world) makeSteady() {
 	w.Helper()
 	r := w.random(1 << 32)

@@ -148,8 +148,8 @@ func manyInit(d *draft, _ *rand.Rand) {
 	d.pod.Spec.Containers = []corev1.Container{d.container("main", askMemory(1), false, "exec sleep "+forEver)}
 }
 
-// most returns the number of init containers of a pod. With 3,000 containers of any kind kubelet
-// starts no other container for twelve seconds, so a calm phase could not measure the cost of our
+// most returns the number of init containers of a pod. With 3,000 containers of any kind, kubelet
+// starts no other container for twelve seconds. A calm phase could then not measure the cost of our
 // parts.
 func most(calm bool) int {
 	if calm {

@@ -66,8 +66,8 @@ func testPodExec(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// testInCluster checks that the API server answers at the address in pods' environment, and that a
-// client trusts the API server by the certificates in pods alone.
+// testInCluster checks that the API server answers at the address in pods' environment. A client
+// must trust the API server by the certificates in pods alone.
 func testInCluster(t *testing.T, c *cluster.Cluster) {
 	archive := filepath.Join(t.TempDir(), "kubectl.tar")
 	const name = "localhost/nri-vgpu/kubectl:test"

@@ -50,8 +50,8 @@ type link struct {
 	pods netip.Prefix
 }
 
-// chooseLink returns the first free range at or after a range that depends on the name, so that a
-// cluster tends to keep its address.
+// chooseLink returns the first free range at or after a start that depends on the name. Therefore,
+// a cluster tends to keep its address.
 func chooseLink(name string, taken []netip.Prefix) (link, error) {
 	h := fnv.New32a()
 	h.Write([]byte(name))

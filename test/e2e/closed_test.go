@@ -16,9 +16,9 @@ import (
 )
 
 // Container runtimes fail open: if a plugin is absent, hangs or dies, the runtime creates the
-// container as its image requests. These tests break the agent in each of these ways, on a node
-// whose default runtime injects all GPUs into an image that requests all GPUs. Then the tests check
-// which container got which GPU. Related tests are:
+// container as its image requests. These tests break the agent in each of these ways. The node's
+// default runtime injects all GPUs into an image that requests all GPUs. Then the tests check which
+// container got which GPU. Related tests are:
 //
 // - TestClosedAtBootWithTheAgentLate has no agent.
 // - TestMountsOverOursAreRefused has an agent that answers with an error.
@@ -204,8 +204,8 @@ func checkInRequest(t *testing.T, r *relay, breaks func(plugin, runtime net.Conn
 	}
 }
 
-// checkBeforeStart breaks the connection after a container was created with its limits, and before
-// the agent has seen that a link in the image hides our files.
+// checkBeforeStart breaks the connection after a container was created with its limits. At that
+// time, the agent has not seen that a link in the image hides our files.
 func checkBeforeStart(t *testing.T, r *relay) {
 	t.Helper()
 	pod := withVolume("unchecked", testbed.Container("hidden", testbed.Limits{testbed.Memory: 1024}, "fill"),

@@ -21,8 +21,8 @@ import (
 // detected is the time within which the agent must know an unauthorised user of a GPU.
 const detected = 10 * time.Second
 
-// arounder returns a container in which root, on a writable root file system, moves the interposer
-// to a path at which the loader does not search.
+// arounder returns a container whose root user moves the interposer on a writable root file
+// system. The loader does not search at the new path.
 func arounder() corev1.Container {
 	return testbed.Container("main", testbed.Limits{testbed.Memory: 1024}, "sh", "-c",
 		"mv /usr/local/nri-vgpu /usr/local/elsewhere && exec fill --max 3GiB --hold 3600")
@@ -189,8 +189,8 @@ func setConfig(t *testing.T, change func(string) string) {
 	}
 }
 
-// TestForgedUsagePage checks that a container that deletes its processes' use from its usage page
-// gets no more than its limit after the agent's next check.
+// TestForgedUsagePage checks a container that deletes its processes' use from its usage page.
+// After the agent's next check, the container gets no more than its limit.
 func TestForgedUsagePage(t *testing.T) {
 	pod := idle(t, "forger", 4096)
 	background(t, "forger", "fill", "--max", "2GiB", "--hold", "3600")

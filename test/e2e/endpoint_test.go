@@ -15,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestKubeletAndPrometheusBesideAFlood checks that kubelet's probes pass and metrics can be read
-// while a client holds all connections that the agent's port accepts, and reads no answer.
+// TestKubeletAndPrometheusBesideAFlood lets a client hold all connections that the agent's port
+// accepts, and read no answer. Kubelet's probes must pass, and metrics must be readable.
 func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 	eventually.Holds(t, patience, "kubelet has found agent and patcher ready", func() bool { return len(unready(t)) == 0 })
 	before := restarts(t)

@@ -85,7 +85,7 @@ func agentLike(name string, readOnly bool) *corev1.Pod {
 }
 
 // TestTheAgentIsKnownByWhatItHas checks that a pod with an agent's privileges and mounts sees the
-// GPUs by NVIDIA's runtime, in any namespace, and that another privileged pod does not.
+// GPUs by NVIDIA's runtime, in any namespace. Another privileged pod does not see them.
 func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 	small(t)
 	if info := seen(t, agentLike("as-an-agent", false)); len(info.CUDA.Devices) != gpus {
@@ -97,7 +97,7 @@ func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 }
 
 // checkAskerIsLimited creates a pod whose image requests all GPUs and whose spec requests a part of
-// a GPU, and checks that the pod gets only the part.
+// a GPU. The pod must get only the part.
 func checkAskerIsLimited(t *testing.T, bed *testbed.Bed, name string) {
 	t.Helper()
 	info := seenIn(t, bed, testbed.Pod(name, cudaContainer(testbed.Limits{testbed.Memory: 1024})))

@@ -68,8 +68,8 @@ func TestSidecarAddsUp(t *testing.T) {
 	}
 }
 
-// TestEphemeralContainerSeesNoGPU checks that an ephemeral container, which cannot request
-// resources, sees no GPU for any request of its image, and does not affect the pod's GPU.
+// TestEphemeralContainerSeesNoGPU checks that an ephemeral container sees no GPU, whatever its
+// image requests. The container cannot request resources, and does not affect the pod's GPU.
 func TestEphemeralContainerSeesNoGPU(t *testing.T) {
 	small(t)
 	create(t, testbed.Pod("debugged", filler("main", testbed.Limits{testbed.Memory: 4096})))
@@ -227,8 +227,8 @@ func TestStaticPod(t *testing.T) {
 	waitReleased(t, real)
 }
 
-// waitGone waits until no process of a pod holds memory, according to the oracle, and the API
-// server does not list the pod as alive.
+// waitGone waits until the pod is gone. According to the oracle, no process of the pod holds
+// memory. The API server does not list the pod as alive.
 func waitGone(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {

@@ -46,7 +46,7 @@ func endAll(t *testing.T, pod string) {
 }
 
 // TestProcessesRegister checks that the agent knows a process from the first cuInit to the end of
-// the process, also if the agent is newer than the container.
+// the process. The agent may be newer than the container.
 func TestProcessesRegister(t *testing.T) {
 	idle(t, "registers", 2048) // with room for two contexts
 	processes := func(n float64) {

@@ -45,8 +45,8 @@ func configureContainerd(t *testing.T, more string) {
 	set(t.Context(), string(before)+more)
 }
 
-// TestRequiredPlugin checks that if the runtime requires our plugin, no container of a tenant
-// starts while the agent is away, and the agent itself comes back.
+// TestRequiredPlugin lets the runtime require our plugin. While the agent is away, no container
+// of a tenant starts, and the agent itself comes back.
 func TestRequiredPlugin(t *testing.T) {
 	configureContainerd(t, requirePlugin)
 	check := untouched(t)

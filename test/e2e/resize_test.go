@@ -65,7 +65,7 @@ func holds(t *testing.T, pod *corev1.Pod, bytes uint64) {
 	})
 }
 
-// TestResize checks that the parts of running containers change their sizes: growth, growth without
+// TestResize checks that the sizes of running containers change. The test covers growth, growth without
 // room, a shrink below the use, and sizes that are not allowed.
 func TestResize(t *testing.T) {
 	configure(t, growing)
@@ -194,8 +194,9 @@ func reported(t *testing.T, want resize.Report, deferred bool) {
 	})
 }
 
-// watchMemory compares the memory that two pods of one GPU hold, by the oracle, with the limit of the first
-// and with the GPU's memory, until the returned function is called.
+// watchMemory watches the memory that two pods of one GPU hold, according to the oracle. Until the
+// returned function is called, watchMemory compares this memory with the first pod's limit and with the
+// GPU's memory.
 func watchMemory(t *testing.T, pod, neighbour *corev1.Pod, limit *atomic.Uint64) (stop func()) {
 	t.Helper()
 	uuid, _ := onlyGPU(t, held(t, neighbour))

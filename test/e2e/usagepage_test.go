@@ -18,8 +18,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// grow is a script that makes its usage page as large as possible, in one way after another and
-// without end, and ignores all failures. The page's own content stays.
+// grow is a script that makes its usage page as large as possible. The script tries one way after
+// another, without end, and ignores all failures. The page's own content stays.
 const grow = `page=/run/nri-vgpu/usage
 while :; do
 	fallocate -l 10G $page

@@ -12,7 +12,7 @@ import (
 )
 
 // TestWholeGPU checks that a container with all of a GPU runs as without nri-vgpu, except for the
-// tools, and that no other container gets the GPU.
+// tools. No other container may get the GPU.
 func TestWholeGPU(t *testing.T) {
 	create(t, testbed.Pod("whole", filler("main", testbed.Limits{testbed.Memory: gpuMemory / mib})))
 	uuid := checkFilled(t, "whole", gpuMemory)

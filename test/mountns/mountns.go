@@ -100,8 +100,8 @@ func (n *Namespace) answer(what string) {
 	}
 }
 
-// Do makes the process run an operation: rename A B, remove A, mkdir A, bind A B, chroot A, or hang
-// A, which mounts a file system that hangs.
+// Do makes the process run an operation: rename A B, remove A, mkdir A, bind A B, chroot A or hang
+// A. The operation hang mounts a file system that hangs.
 func (n *Namespace) Do(words ...string) {
 	n.t.Helper()
 	if _, err := fmt.Fprintln(n.input, strings.Join(words, " ")); err != nil {

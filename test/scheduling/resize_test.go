@@ -13,7 +13,7 @@ import (
 )
 
 // TestTheSchedulerCountsResizedPods checks that the scheduler binds no pod to a GPU on which another
-// pod has grown beyond its spec, and no node refuses a pod.
+// pod has grown beyond its spec. No node may refuse a pod.
 func TestTheSchedulerCountsResizedPods(t *testing.T) {
 	idle := func(name string, memory int64) *corev1.Pod {
 		return testbed.Pod(name, testbed.Container("main", testbed.Limits{testbed.Memory: memory}, "sleep", "3600"))

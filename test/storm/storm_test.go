@@ -39,8 +39,8 @@ func newSeed() uint64 {
 	return rand.Uint64()
 }
 
-// TestStorm checks that the group never holds more than its limit of either GPU, no process hangs
-// or fails, and dead processes leave no charges.
+// TestStorm checks that the group never holds more than its limit of either GPU. No process may
+// hang or fail, and dead processes leave no charges.
 func TestStorm(t *testing.T) {
 	m := newMachine(t)
 	m.found()

@@ -48,8 +48,8 @@ func (b *Bed) GPUTime(pod *corev1.Pod) (had, at time.Duration, err error) {
 	return had, time.Duration(simulated.Clock()), nil
 }
 
-// NVMLCalls returns the number of NVML calls of each living process of the pod that uses a GPU, by
-// the process's pid on this machine.
+// NVMLCalls returns, by pid on this machine, the number of NVML calls of each living process of
+// the pod that uses a GPU.
 func (b *Bed) NVMLCalls(pod *corev1.Pod) (map[int]uint64, error) {
 	simulated, ok := b.physical.(simulator)
 	if !ok {

@@ -59,8 +59,8 @@ func turn(number int, attempt func() []string) []string {
 	return attempt()
 }
 
-// Test returns a part of a test that Run runs beside other parts, because timed tests mostly wait
-// for a (simulated) GPU, not for processors.
+// Test returns a part of a test that Run runs beside other parts. Timed tests mostly wait for a
+// (simulated) GPU, not for processors.
 func Test(test func(testing.TB)) func(*testing.T) {
 	return func(t *testing.T) {
 		t.Helper()

@@ -16,8 +16,9 @@ import (
 // mostOver is the number of points by which a container may exceed its limit with any evasion.
 const mostOver = 2
 
-// TestEvade checks that a container cannot exceed its limit by variables of the environment, or by
-// any number of streams, contexts, threads or processes, alone or beside another container.
+// TestEvade checks that a container cannot exceed its limit, alone or beside another container. The
+// container sets variables of the environment, or uses many streams, contexts, threads or
+// processes.
 func TestEvade(t *testing.T) {
 	environments := map[string][]string{
 		"":         {"CUDA_DEVICE_MAX_CONNECTIONS=8"}, // CUDA's default
@@ -36,8 +37,8 @@ func TestEvade(t *testing.T) {
 }
 
 // evade runs the workload evade in one of its ways, limited to 30 %. evade checks that the workload
-// has at most this share, and at least a fifth of the share, because the times of several contexts
-// are not united.
+// has at most this share, and at least a fifth of the share. The interposer does not unite the
+// times of several contexts.
 func evade(t testing.TB, way string, variables []string, company bool) {
 	const limit = 30
 	m := newMachineOf(t, filepath.Join(profileDir, "r580-h200.conf"), cards(t)["h200"])

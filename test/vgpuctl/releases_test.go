@@ -45,7 +45,7 @@ func (m *machine) mixed(pages, interposer string, args ...string) *exec.Cmd {
 }
 
 // TestReleasesOneApartHoldLimits checks that this interposer enforces a program's limits on the
-// previous release's pages, and that the previous interposer enforces limits on this release's
+// previous release's pages. The previous interposer must also enforce limits on this release's
 // pages.
 func TestReleasesOneApartHoldLimits(t *testing.T) {
 	previous, this := previousRelease(t), newMachine(t).build

@@ -83,8 +83,8 @@ func TestBrokenMeterIsFound(t *testing.T) {
 // TestBrokenMeterIsFoundBySamples is TestBrokenMeterIsFound with a driver that names one process
 // six times a second. At 70 % of the time, the standard error of 72 samples is 5.4 points.
 func TestBrokenMeterIsFoundBySamples(t *testing.T) {
-	// alone is a variable that makes this program run one test by itself, because a process can use
-	// the driver's library only for one machine.
+	// alone is a variable that makes this program run one test by itself. A process can use the
+	// driver's library only for one machine.
 	const alone = "NRI_VGPU_TEST_ALONE"
 	if os.Getenv(alone) == "" {
 		again := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")

@@ -23,8 +23,8 @@ const (
 	lentOver  = 12
 )
 
-// TestShareLends checks that with the policy share a container alone has all of the GPU's time, and
-// that containers that all want the GPU have their guarantees.
+// TestShareLends checks the policy share. A container alone has all of the GPU's time, and
+// containers that all want the GPU have their guarantees.
 func TestShareLends(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -86,8 +86,8 @@ func wantVerdicts(t testing.TB, report verify.Report, fails ...string) {
 	}
 }
 
-// TestVerify checks that with each driver, and on a card whose clock drifts and whose context has
-// one queue, verify finds that all limits hold, and finds the card's properties.
+// TestVerify checks that verify finds that all limits hold, and finds the card's properties. The
+// test covers each driver, and a card whose clock drifts and whose context has one queue.
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	profiles, err := filepath.Glob("../../gpusim/profiles/*.conf")

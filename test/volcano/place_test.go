@@ -127,8 +127,8 @@ func place(t *testing.T, lock bool) {
 	}
 }
 
-// checkPod checks that a pod has the GPUs that its annotations name, that the agent informed
-// Volcano, and that the pod keeps to its limits.
+// checkPod checks that a pod has the GPUs that its annotations name, and that the agent informed
+// Volcano. The pod must keep to its limits.
 func checkPod(t *testing.T, name string) {
 	t.Helper()
 	var pod *corev1.Pod

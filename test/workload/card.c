@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // card measures the driver and the card. The measurements are the cost of a start, the management
-// library's report, the drift of the GPU's clock against the host's clock, the number of hardware
-// queues, and the length of time slices.
+// library's report, and the drift of the GPU's clock against the host's clock. The program also
+// measures the number of hardware queues, and the length of time slices.
 
 #include "card.h"
 

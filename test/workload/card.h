@@ -7,8 +7,8 @@
 
 #include "session.h"
 
-// wl_card_slice measures and reports the times for which the GPU stays with this process and with
-// other processes, beside a process that saturates the GPU. wl_card_slice returns 0, or -1 with the
+// wl_card_slice measures and reports how long the GPU stays with this process and with other
+// processes. Meanwhile, another process saturates the GPU. wl_card_slice returns 0, or -1 with the
 // failure in the session.
 int wl_card_slice(struct wl_session *session, uint64_t kernels);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares the part of the CUDA driver's binary interface that the workloads use, so
-// that no CUDA toolkit is needed to build them. Sizes and offsets are from CUDA 13.0 on x86-64. The
-// compiler checks the sizes and offsets.
+// This header declares the part of the CUDA driver's binary interface that the workloads use.
+// Therefore, no CUDA toolkit is needed to build the workloads. Sizes and offsets are from CUDA 13.0
+// on x86-64. The compiler checks the sizes and offsets.
 
 #ifndef WORKLOAD_CUDA_ABI_H
 #define WORKLOAD_CUDA_ABI_H

@@ -11,9 +11,9 @@
 
 #include "cuda_abi.h"
 
-// WL_DRIVER_FUNCTIONS lists every driver function that a workload calls: X(member, requested name,
-// requested version, flags, exported name, arguments) If CUDA's runtime library requests a
-// function, the version is the version that the library requests.
+// WL_DRIVER_FUNCTIONS lists every driver function that a workload calls. An entry is X(member,
+// requested name, requested version, flags, exported name, arguments). If CUDA's runtime library
+// requests a function, the version is the version that the library requests.
 #define WL_DRIVER_FUNCTIONS(X)                                                 \
 	X(init, "cuInit", 2000, 0, "cuInit", unsigned)                         \
 	X(driver_version, "cuDriverGetVersion", 2020, 0, "cuDriverGetVersion", \

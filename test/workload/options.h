@@ -24,10 +24,11 @@ struct wl_option {
 // WL_EXIT_USAGE is the exit status of a program with wrong arguments.
 #define WL_EXIT_USAGE 64
 
-// wl_options_parse reads the arguments into the options' targets. wl_options_parse ends the program
-// with 0 after --help, and with WL_EXIT_USAGE and one line on standard error for an unknown option
-// or a bad value. The list ends with a NULL name. After wl_options_parse, a container's first
-// process ends on SIGTERM, unless the process ignores the signal.
+// wl_options_parse reads the arguments into the options' targets. After --help, wl_options_parse
+// ends the program with 0. For an unknown option or a bad value, it prints one line on standard
+// error and ends the program with WL_EXIT_USAGE. The list ends with a NULL name. After
+// wl_options_parse, a container's first process ends on SIGTERM, unless the process ignores the
+// signal.
 void wl_options_parse(int argc, char **argv, const char *about,
 		      const struct wl_option *options);
 

@@ -256,8 +256,8 @@ static int wl_make_and_destroy(struct wl_scenes *scenes, CUcontext there)
 }
 
 // wl_scene_full makes one thread wait for room in the queue of the first GPU. Meanwhile, calls that
-// need no room do not wait: queries on the first GPU, and the creation and destruction of streams
-// on the second GPU.
+// need no room do not wait. These are queries on the first GPU, and the creation and destruction of
+// streams on the second GPU.
 static int wl_scene_full(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;

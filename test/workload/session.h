@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the beginning of every workload: a driver, a device, the device's primary
-// context, and the kernel that spins for a given time.
+// This header covers the beginning of every workload. Every workload has a driver, a device,
+// the device's primary context, and the kernel that spins for a given time.
 
 #ifndef WORKLOAD_SESSION_H
 #define WORKLOAD_SESSION_H

@@ -4,9 +4,8 @@
 //
 // The kernel adds up the advances of the global timer between successive readings, which are some
 // ten nanoseconds apart while the kernel runs. A longer advance is another process's time slice, in
-// which this kernel stood still, and counts as 5 µs at most. Therefore the work is the same alone
-// and beside other processes, as for a real kernel, and the kernel ends even if the timer is
-// coarse.
+// which this kernel stood still, and counts as 5 µs at most. Therefore, the work is the same alone
+// and beside other processes, as for a real kernel. The kernel ends even if the timer is coarse.
 
 #ifndef WORKLOAD_SPIN_PTX_H
 #define WORKLOAD_SPIN_PTX_H

@@ -42,8 +42,8 @@ static int wl_alloc_v1_give(struct wl_filler *filler,
 		      (unsigned)grant->handle);
 }
 
-// A pitched piece has as many rows of `wl_pitch_width` bytes as fit, so that the driver's rounding
-// of rows to 512 bytes or less adds nothing. A piece that is smaller than a row is a single row.
+// A pitched piece has as many rows of `wl_pitch_width` bytes as fit. The driver's rounding of rows
+// to 512 bytes or less then adds nothing. A piece that is smaller than a row is a single row.
 enum { wl_pitch_width = 4096 };
 
 static int wl_pitch_take(struct wl_filler *filler, size_t bytes,

@@ -65,8 +65,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Graphics and video APIs have no limits. A process that uses graphics or video APIs in a container
-// with limits bypasses the limits, registered or not, unless the configuration allows the APIs.
+// Graphics and video APIs have no limits. In a container with limits, a process that uses these
+// APIs bypasses the limits, registered or not, unless the configuration allows the APIs.
 func TestJudgeByAPI(t *testing.T) {
 	a := placement.Device{UUID: "GPU-a", MemoryBytes: 1000 * mib}
 	const both = gpu.Graphics | gpu.Video

@@ -251,8 +251,8 @@ func TestSizesThatAreNotInForce(t *testing.T) {
 	}
 }
 
-// TestNamespacesMayShrinkAndReturn checks that a namespace without a maximum grows nothing beyond the
-// request, and that its containers may have less and get their request back.
+// TestNamespacesMayShrinkAndReturn checks a namespace without a maximum. No container grows beyond its
+// request, but containers may shrink and get their request back.
 func TestNamespacesMayShrinkAndReturn(t *testing.T) {
 	w := newWorld(t, asking("p", [2]int64{4096, 30}))
 	w.resizer.Config.Resize = config.Default().Resize
@@ -300,8 +300,8 @@ func TestShrinkingComesFirst(t *testing.T) {
 	}
 }
 
-// TestTriesAreBounded checks that a round tries a bounded number of sizes, new requests first, and that
-// a size which is not tried again keeps its report.
+// TestTriesAreBounded checks that a round tries a bounded number of sizes, and tries new requests
+// first. A size that the round does not try keeps its report.
 func TestTriesAreBounded(t *testing.T) {
 	documented.Bound(t, "sizes that are requested of running containers", documented.Count(mostTries)+" tries in a round")
 	const many = mostTries + 20

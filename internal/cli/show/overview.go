@@ -23,9 +23,8 @@ import (
 type Source interface {
 	// Overviews returns the overview of each node that answers. The error lists the other nodes.
 	Overviews(ctx context.Context) ([]agentapi.Overview, error)
-	// Follow calls tell for each node about once a second until ctx ends: with an
-	// overview, or with the error of a node that does not answer. Follow calls tell
-	// concurrently.
+	// Follow calls tell for each node about once a second until ctx ends. If the node answers,
+	// tell gets the overview; otherwise, tell gets the error. Follow calls tell concurrently.
 	Follow(ctx context.Context, tell func(node string, o agentapi.Overview, err error))
 }
 

@@ -103,8 +103,8 @@ type played struct {
 	err    string
 }
 
-// sceneSlack is the time that limits may add to a scene: the start, and up to 100 ms for
-// each new kind of work until its first measurement.
+// sceneSlack is the time that limits may add to a scene. The time covers the start, and up to 100
+// ms for each new kind of work until its first measurement.
 const sceneSlack = 300 * time.Millisecond
 
 // judgeScene judges a scene under limits against the scene without limits. With a part of the GPU's

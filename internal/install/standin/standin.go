@@ -12,15 +12,15 @@ import (
 	"encoding/binary"
 )
 
-// Platforms32 and Platforms64 are the values that the loaders of x86 substitute for $PLATFORM: the
-// kernel's value, or the processor's name in glibc before 2.37. For any other value, the directory
-// is missing, and the loader writes one line to standard error.
+// Platforms32 and Platforms64 are the values that the loaders of x86 substitute for $PLATFORM. The
+// value is the kernel's value, or the processor's name in glibc before 2.37. For any other value,
+// the directory is missing, and the loader writes one line to standard error.
 var (
 	Platforms32 = []string{"i386", "i486", "i586", "i686"}
 	Platforms64 = []string{"x86_64", "haswell", "xeon_phi"}
 )
 
-// segments is the number of segments of a library: all of the file, the dynamic
+// segments is the number of segments of a library. The segments are the whole file, the dynamic
 // section, and the mark that the stack is not executable.
 const segments = 3
 

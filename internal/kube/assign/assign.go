@@ -22,8 +22,8 @@ import (
 
 // Annotation is the annotation of a pod that lists the GPUs of each container. Its value is a JSON
 // object from container names to lists of UUIDs. A list has one UUID for each share that the
-// container requests. If the scheduler divided a share, the list has an entry for each piece: the
-// UUID, a colon, and the piece's part of the GPU in parts per million.
+// container requests. If the scheduler divided a share, the list has an entry for each piece. The
+// entry consists of the UUID, a colon, and the piece's part of the GPU in parts per million.
 const Annotation = "nri-vgpu.io/assigned"
 
 // mostBytes bounds an assignment. The largest assignment is for request.MostAsking containers with

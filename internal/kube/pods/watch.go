@@ -37,8 +37,8 @@ func RuntimeUID(pod *corev1.Pod) string {
 	return pod.Annotations[MirrorAnnotation]
 }
 
-// IsMirror reports whether a pod is the mirror of a static pod as created by kubelet: the
-// annotations agree, and the Node controls the pod. The chart's policy lets only kubelet write
+// IsMirror reports whether a pod is the mirror of a static pod as created by kubelet. In a mirror,
+// the annotations agree, and the Node controls the pod. The chart's policy lets only kubelet write
 // these annotations. Without the policy, the creator of a pod can forge all of these annotations. A
 // forged mirror cannot take the namespace and name of a static pod, because the real mirror already
 // has both. A forged mirror cannot have the runtime UID of another pod of the API server: kubelet's

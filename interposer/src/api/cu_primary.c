@@ -2,10 +2,10 @@
 
 // This file handles primary contexts. The first thread that retains a primary context claims the
 // context's memory. The thread files the context's entry when the driver has created the context.
-// If two threads retain the context at once, both claim, and the second thread releases its claim:
-// for a moment the context is charged twice. The entry counts the program's retains of the context.
-// Before the release that will end the context, all entries of the context are removed from the
-// table.
+// If two threads retain the context at once, both claim, and the second thread releases its claim.
+// For a moment, the context is charged twice. The entry counts the program's retains of the
+// context. Before the release that will end the context, all entries of the context are removed
+// from the table.
 //
 // A thread may retain a context while another thread releases it for the last time. Charges of
 // memory that ended with the context may then stay until the context ends for good. The interposer

@@ -103,8 +103,8 @@ static vg_function vg_swap(vg_function real)
 	}
 }
 
-// vg_is_variant reports whether an exported name is a variant of `name`: the same name, followed by
-// a version, a suffix for per-thread streams, or both.
+// vg_is_variant reports whether an exported name is a variant of `name`. A variant is the same
+// name, followed by a version, a suffix for per-thread streams, or both.
 static bool vg_is_variant(const char *exported, const char *name)
 {
 	const char *rest = exported;

@@ -164,8 +164,8 @@ static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle 
 }
 
 // The driver returns the handle of a mapping, which the program must release once more. The
-// function takes its reference to the memory before the driver's call, because another thread may
-// undo the mapping as soon as that call returns.
+// function takes its reference to the memory before the driver's call. Another thread may undo the
+// mapping as soon as that call returns.
 VG_API(cuMemRetainAllocationHandle, CUmemGenericAllocationHandle *handle, void *address)
 {
 	struct vg_state *state = vg_state_ready();

@@ -63,8 +63,8 @@
 	.text
 	.endm
 
-	// VG_SAVE_ARGUMENTS saves the registers in which a call may pass arguments: six integers,
-	// eight floating point values, and al, the number of floating point values.
+	// VG_SAVE_ARGUMENTS saves the registers in which a call may pass arguments. These are six
+	// integers, eight floating point values, and al, the number of floating point values.
 	.macro VG_SAVE_ARGUMENTS
 	subq $200, %rsp
 	.cfi_adjust_cfa_offset 200

@@ -11,7 +11,7 @@
 // vg_finder_library writes the path of the library called `name` (its SONAME) to `path`.
 // vg_finder_library returns 0, or -1 if no directory has the library. vg_finder_library searches,
 // in this order: the program's DT_RPATH, $LD_LIBRARY_PATH, the program's DT_RUNPATH,
-// /etc/ld.so.cache, the loader's default directories, and the run paths of all loaded libraries.
+// /etc/ld.so.cache; the loader's default directories; the run paths of all loaded libraries.
 // vg_finder_library skips files of other architectures, and all libraries of this project, of any
 // version.
 int vg_finder_library(const char *name, char path[PATH_MAX]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header covers claims: memory reserved for one call of the driver. Every way of allocating
-// memory has three steps: claim the most that the call can take, call the driver, and settle or
-// cancel the claim. A claim settles at the amount that the call took.
+// memory has three steps. The steps are to claim the most that the call can take, to call the
+// driver, and to settle or cancel the claim. A claim settles at the amount that the call took.
 
 #ifndef VG_CLAIM_H
 #define VG_CLAIM_H
@@ -25,8 +25,9 @@ struct vg_claim {
 // After an error the claim is void.
 CUresult vg_claim_on(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes);
 
-// vg_claim_unless reserves memory like vg_claim_on. If the limit has no room, and `unless` reports
-// that no memory is needed any more, vg_claim_unless sets *needless and does not report a refusal.
+// vg_claim_unless reserves memory like vg_claim_on. The limit may have no room, and `unless` may
+// then report that no memory is needed any more. In that case, vg_claim_unless sets *needless and
+// does not report a refusal.
 CUresult vg_claim_unless(struct vg_claim *claim, CUdevice device, uint32_t way, uint64_t bytes,
 			 bool (*unless)(struct vg_state *state, CUdevice device), bool *needless);
 

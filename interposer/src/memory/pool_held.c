@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file keeps answers about a pool in order. Without tickets, one thread could query the
-// driver, and a second thread could then make the pool grow, query the driver and apply its answer.
-// The first thread would then apply a stale answer. Therefore each query first takes a ticket, and
+// driver. A second thread could then make the pool grow, query the driver and apply its answer. The
+// first thread would then apply a stale answer. Therefore each query first takes a ticket, and
 // vg_pool_held_apply drops an answer if an answer with a later ticket was applied. The later answer
 // includes all growth before the earlier ticket. Claims of calls in progress cover the growth after
 // the later ticket.

@@ -24,8 +24,9 @@ uint64_t vg_sizes_round(uint64_t bytes);
 void vg_sizes_ask(struct vg_pool *pool, uint64_t bytes);
 bool vg_sizes_lend(struct vg_pool *pool, uint64_t bytes, uint64_t held);
 
-// vg_sizes_end counts the end of the call. `granted` is true if the driver has allocated the piece,
-// `lent` if the call was lent a piece, and `grown` if the pool has grown.
+// vg_sizes_end counts the end of the call. `granted` reports that the driver has allocated the
+// piece. `lent` reports that the call was lent a piece, and `grown` reports that the pool has
+// grown.
 void vg_sizes_end(struct vg_pool *pool, uint64_t bytes, bool granted, bool lent, bool grown);
 
 // vg_sizes_free counts a call that frees a piece. vg_sizes_freed counts the end of the call.

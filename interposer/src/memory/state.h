@@ -79,7 +79,7 @@ struct vg_answer {
 };
 
 // vg_correction is the difference between a process's charge on a GPU and the sum of its calls'
-// charges, as the agent measured it: see correction.h.
+// charges (see correction.h). The agent measured the difference.
 struct vg_correction {
 	uint64_t estimated; // bytes charged by estimate
 	uint64_t credit;    // part of `estimated` that the process does not hold

@@ -50,7 +50,7 @@ struct vg_lease {
 };
 
 // vg_limits_lease returns the part of the GPU's time that the container may currently use beyond
-// its own part, because other containers do not use it.
+// its own part. Other containers do not use this part.
 struct vg_lease vg_limits_lease(const struct vg_pages *pages, uint32_t device);
 
 // vg_limits_throttled reports whether any GPU currently has a compute limit. Without limits

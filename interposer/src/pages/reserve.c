@@ -8,8 +8,8 @@
 //   2. sums `pending` and `used` over all slots;
 //   3. holds the bytes and calls the driver if the sum is within the limit; if the sum exceeds the
 //      limit, subtracts the bytes from `pending`, and has no grant (yet);
-//   4. after the driver's call, adds the bytes that the call took, which are not more, to `used`,
-//      and then subtracts all reserved bytes from `pending`.
+//   4. after the driver's call, adds the bytes that the call took to `used`, and then subtracts all
+//      reserved bytes from `pending`. The call never takes more than the reserved bytes.
 //
 // No grant exceeds the limit. A reader adds a slot's `pending` before its `used`, and a grant adds
 // to `used` before it subtracts from `pending`. A reader may count bytes twice that move from one
@@ -133,8 +133,8 @@ struct vg_wait {
 	uint64_t others; // used and pending bytes, without those of the waiting call
 };
 
-// vg_wait_is_over reports whether to stop waiting. If a thread's wait for a change of a sum has
-// timed out, no thread waits for that sum again for vg_longest_wait_ns, unless the sum changes.
+// vg_wait_is_over reports whether to stop waiting. If a thread's wait for a change of a sum has timed
+// out, no thread waits for that sum again for vg_longest_wait_ns. A change of the sum ends this time.
 static bool vg_wait_is_over(struct vg_wait *wait, const struct vg_reserved *sum, uint64_t own, struct vg_stuck *stuck)
 {
 	uint64_t others = sum->used + sum->pending - own;

@@ -61,7 +61,8 @@ struct vg_estimates {
 };
 
 // vg_estimate_of returns the class with this key. If the table has no such class, vg_estimate_of
-// creates a class with the estimate `prior` (ns), and may drop an old class to make room.
+// creates a class with the estimate `prior` (ns). vg_estimate_of may drop an old class to make
+// room.
 struct vg_class *vg_estimate_of(struct vg_estimates *estimates, uint64_t key, uint64_t prior);
 
 // vg_estimate_observe adds an observation of one launch of the class. `ns` is the observed time and

@@ -76,7 +76,7 @@ static void vg_phase_close(struct vg_usage_header *header, const uint32_t *ppm, 
 }
 
 // vg_phase_begin opens a phase. A GPU with fewer launches than the others in the last phase may
-// still catch up, because a peer of its work may be waiting. The missing launches are counted from
+// still catch up. A peer of the GPU's work may be waiting. The missing launches are counted from
 // the goals, because launches continue meanwhile.
 static void vg_phase_begin(struct vg_usage_header *header, const uint32_t *ppm, uint32_t count)
 {

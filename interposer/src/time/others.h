@@ -4,10 +4,10 @@
 // containers, and other processes of this container.
 //
 // The time between two events also contains others' slices. Probes measure the others' part of the
-// time, but a card or a driver may distort the measurement: clocks drift apart, and queues are
-// shared. Therefore the meter deducts at most the time that the others were charged. The agent
-// counts other containers' charges on the limits page. Whatever the probes report, the charges of
-// all processes of a GPU therefore add up to the busy time of the GPU.
+// time, but a card or a driver may distort the measurement. For example, clocks drift apart, and
+// streams share queues. Therefore the meter deducts at most the time that the others were charged.
+// The agent counts other containers' charges on the limits page. Whatever the probes report, the
+// charges of all processes of a GPU therefore add up to the busy time of the GPU.
 
 #ifndef VG_OTHERS_H
 #define VG_OTHERS_H

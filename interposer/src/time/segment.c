@@ -191,8 +191,8 @@ static void vg_begin_record(struct vg_meter *meter, struct vg_stream *stream,
 }
 
 // vg_segment_begin opens a segment. On a stream with unfinished work, the segment is measured from
-// the end of the segment before. On an idle stream, the segment is measured from before its first
-// piece of work or, at a lower cost, from the next piece on.
+// the end of the segment before. On an idle stream, the measurement begins before the segment's
+// first piece of work or, at a lower cost, at the next piece.
 static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 			     struct vg_class *class, uint64_t now, bool per_thread)
 {

@@ -14,8 +14,8 @@ bool vg_segment_before(struct vg_meter *meter, struct vg_stream *stream, struct 
 		       int64_t charge, uint64_t now, bool per_thread);
 void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed);
 
-// vg_segment_room returns the amount of work of this class, in ns, that may still be entered into
-// the segment without an event or a close.
+// vg_segment_room returns the amount of work of this class, in ns, that the segment can still take
+// without an event or a close.
 int64_t vg_segment_room(const struct vg_stream *stream, const struct vg_class *class);
 
 // vg_segment_close closes the open segment of a stream with an event, and reports whether it closed

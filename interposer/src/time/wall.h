@@ -27,8 +27,8 @@ void vg_wall_failed(struct vg_meter *meter, int64_t charge);
 void vg_wall_look(struct vg_meter *meter, uint64_t context, uint64_t now);
 
 // vg_wall_wait returns the time until the next check of streams without events, in ns. The check is
-// a little earlier than the expected end of the work, because only an early check shows that an
-// estimate is too high. For late work, vg_wall_wait returns UINT64_MAX.
+// a little earlier than the expected end of the work. Only an early check shows that an estimate is
+// too high. For late work, vg_wall_wait returns UINT64_MAX.
 uint64_t vg_wall_wait(const struct vg_meter *meter, uint64_t now);
 
 #endif

@@ -225,8 +225,8 @@ func (s *Store) UpdateLimits(a placement.Allocation, gpus []gpu.GPU) error {
 	return limits.Update(dir, next)
 }
 
-// Used returns the memory in bytes that a container uses of each of its GPUs: the larger of the claims
-// on its usage page and the observations on its limits page.
+// Used returns the memory in bytes that a container uses of each of its GPUs. The use is the larger of
+// the usage page's claims and the limits page's observations.
 func (s *Store) Used(podUID, container string) ([]uint64, error) {
 	dir, err := s.Dir(podUID, container)
 	if err != nil {

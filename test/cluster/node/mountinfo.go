@@ -75,8 +75,9 @@ var kernelFileSystems = map[string]bool{
 // below freshDirs.
 var freshDirs = []string{"/dev", "/proc", "/run", "/sys", "/tmp", "/var/run"}
 
-// extraMounts returns the mounts besides the root whose files a node needs, such as a separate /usr
-// or a GPU driver's libraries in a container. extraMounts omits mounts below the cleared paths.
+// extraMounts returns the mounts whose files a node needs, except the root. Examples are a separate
+// /usr, and a GPU driver's libraries in a container. extraMounts omits mounts below the cleared
+// paths.
 func extraMounts(mounts []mount, cleared []string) []mount {
 	var extra []mount
 	for _, m := range mounts {

@@ -20,8 +20,8 @@ import (
 // argv0 is the program name that starts a program as a supervisor.
 const argv0 = "nri-vgpu-node"
 
-// The supervisor executes itself a second time, because a cgroup namespace belongs to a single
-// thread until an exec makes the thread the whole process.
+// The supervisor executes itself a second time. A cgroup namespace belongs to a single thread
+// until an exec makes the thread the whole process.
 const (
 	stageEnter = "enter"
 	stageRun   = "run"

@@ -57,9 +57,10 @@ type suite struct {
 	crowded int
 }
 
-// TestNormalPodsStartBesideAFlood measures normal pods, each with a part of a GPU: alone, beside a
-// crowd that requests no resources of ours, and beside a crowd that requests our resources. The
-// second crowd may cost kubelet, containerd and the machine no more than the first crowd.
+// TestNormalPodsStartBesideAFlood measures normal pods, each with a part of a GPU. The pods run
+// alone, beside a crowd that requests none of our resources, and beside a crowd that requests our
+// resources. The second crowd may cost kubelet, containerd and the machine no more than the first
+// crowd.
 func TestNormalPodsStartBesideAFlood(t *testing.T) {
 	s := newSuite(t)
 	s.advertise(other, gpus*gpuMemory/mib)

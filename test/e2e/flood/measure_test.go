@@ -89,8 +89,8 @@ func (r result) String() string {
 	return line
 }
 
-// reading is the amount of time spent on an activity. For calls, count is the number of all calls,
-// and quick is the number of calls that took at most a tenth of a second.
+// reading is the amount of time spent on an activity. For calls, count is the number of all calls.
+// quick is the number of calls that took at most a tenth of a second.
 type reading struct {
 	seconds      float64
 	count, quick uint64

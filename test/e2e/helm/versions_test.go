@@ -35,9 +35,9 @@ var alarms = []string{
 	events.VGPUUsageForged.Name, events.VGPUBypassed.Name,
 }
 
-// withdraws are the versions of releases whose agents report no registered plugin from their start
-// until the runtime has the plugin, and possibly at their end. As operations.md of these releases
-// states, the Node offers no capacity meanwhile.
+// withdraws are the versions of releases whose agents report no registered plugin until the runtime
+// has the plugin. These agents may also report no registered plugin at their end. As operations.md
+// of these releases states, the Node offers no capacity meanwhile.
 var withdraws = []string{"0.0.1-f23a02b1375a"}
 
 // watch records each change of the memory that the Node offers.
@@ -115,7 +115,7 @@ func (w *watch) stop() {
 
 // stopAfter ends the watch of a period in which agents of a release started or ended. If the release
 // withdraws capacity meanwhile, stopAfter checks that the Node offered no capacity only for this
-// reason, never another amount, and finally the same amount again.
+// reason. The Node must never offer another amount, and must finally offer the same amount again.
 func (w *watch) stopAfter(old releases.Release) {
 	w.Helper()
 	if slices.Contains(withdraws, old.Version) {
@@ -130,8 +130,8 @@ func (w *watch) stopAfter(old releases.Release) {
 }
 
 // onlyWithdrawn reports whether the Node offered no capacity only because the plugin was not
-// registered. Between its registration and its first list of the pods, an agent of these releases
-// reports healthy GPUs, and the Node still offers no capacity.
+// registered. After its registration, an agent of these releases reports healthy GPUs before its
+// first list of the pods. Meanwhile, the Node still offers no capacity.
 func (w *watch) onlyWithdrawn() bool {
 	for i, why := range w.why {
 		withdrawn := strings.HasPrefix(why, nodestatus.ReasonPluginNotRegistered+":")
@@ -169,8 +169,8 @@ func (w *work) assignments() map[string]string {
 	return all
 }
 
-// checkKept checks that no file of the pods was lost or renamed, that the agent reads the pods'
-// pages, and that no Event or log line complains of the pods.
+// checkKept checks that no file of the pods was lost or renamed, and that the agent reads the pods'
+// pages. No Event or log line may complain of the pods.
 func (w *work) checkKept() {
 	w.Helper()
 	if given := w.assignments(); !maps.Equal(given, w.given) {
@@ -221,8 +221,8 @@ func (w *work) checkTools(pod string) {
 	}
 }
 
-// mix runs programs of two releases side by side: first the old patcher beside the new agent, and
-// then the old agent beside the new patcher and a new guard.
+// mix runs programs of two releases side by side. First, the old patcher runs beside the new agent.
+// Then the old agent runs beside the new patcher and a new guard.
 func (w *work) mix(old, now releases.Release) {
 	w.Helper()
 	w.checkPages()

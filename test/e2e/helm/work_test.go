@@ -24,7 +24,7 @@ const (
 	over   = 4
 )
 
-// work consists of pods under load: one pod holds memory, one pod wants all of the GPU's time, and
+// work consists of pods under load. One pod holds memory, one pod wants all of the GPU's time, and
 // one pod restarts in the end.
 type work struct {
 	*suite
@@ -161,8 +161,8 @@ func (w *work) end() {
 	w.must(w.bed.DeleteAll(w.Context(), w.steady.Name, w.spins.Name, w.again.Name))
 }
 
-// files returns the directories of the pods' containers on the node, and the mount points of their
-// usage pages, by their paths on the node.
+// files returns the directories of the pods' containers, and the mount points of their usage pages.
+// All paths are paths on the node.
 func (w *work) files() []string {
 	var all []string
 	for _, pod := range w.pods() {

@@ -21,7 +21,7 @@ var (
 )
 
 // nodes are the combinations of versions. Each version of containerd or kubelet is combined with
-// the newest version of the other program, and the oldest versions are combined with each other.
+// the newest version of the other program. The oldest versions are also combined with each other.
 var nodes = []node{
 	{"2.4", "1.37"}, {"2.2", "1.37"}, {"2.0", "1.37"}, {"1.7", "1.37"}, {"2.4", "1.34"}, {"1.7", "1.34"},
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
-// host is a directory with all files that agent, patcher and init container find on a node: an NRI
-// runtime's socket, simulated GPUs and their driver, and directories to write to.
+// host is a directory with all files that agent, patcher and init container find on a node. The
+// files are an NRI runtime's socket, simulated GPUs and their driver, and directories to write to.
 type host struct {
 	t         *testing.T
 	dir, node string

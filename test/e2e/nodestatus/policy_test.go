@@ -172,7 +172,7 @@ var binders = map[string]func(context.Context, kubernetes.Interface, *corev1.Bin
 }
 
 // TestAssignmentsComeWithTheBinding checks that an account that may bind pods assigns GPUs with the
-// binding, and that no account can later change or remove the assignment.
+// binding. No account can later change or remove the assignment.
 func TestAssignmentsComeWithTheBinding(t *testing.T) {
 	const (
 		key, value = "nri-vgpu.io/assigned", `{"main":["GPU-a"]}`

@@ -65,8 +65,8 @@ func TestWhoMayResize(t *testing.T) {
 }
 
 // TestOnlyTheAgentReportsSizes checks that the agent reports the sizes of its node's pods by one
-// annotation and two conditions, and changes nothing else of a status. No other account can write
-// the report.
+// annotation and two conditions. The agent can change nothing else of a status. No other account can
+// write the report.
 func TestOnlyTheAgentReportsSizes(t *testing.T) {
 	admin := clientOf(t, plane.admin)
 	cfg, err := credentials(t.Context(), plane.admin, "nri-vgpu", "reports")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This program uses all GPUs at once by OpenMP's target constructs: chains of tasks without waits
-// between them, several threads of the host, and OpenMP's functions for memory. The simulated GPU
-// computes nothing, so the program checks only the copied data. The program prints one line of
-// JSON.
+// This program uses all GPUs at once by OpenMP's target constructs. The program has chains of tasks
+// without waits between them, and several threads of the host, and uses OpenMP's functions for
+// memory. The simulated GPU computes nothing, so the program checks only the copied data. The
+// program prints one line of JSON.
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

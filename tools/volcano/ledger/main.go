@@ -3,11 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command ledger reports, by Volcano's own code, how Volcano's scheduler
-// interprets a Node and the pods on the Node. The report states whether the
-// scheduler counts the Node's GPUs, which part of each GPU the scheduler
-// considers used, and how the scheduler would write an assignment. The command
-// reads a question from standard input and writes the answer to standard
-// output, both in JSON.
+// interprets a Node and the pods on the Node. The report states whether the scheduler counts
+// the Node's GPUs, and which part of each GPU the scheduler considers used. The report also
+// contains the assignment that the scheduler would write. The command reads a question from
+// standard input and writes the answer to standard output, both in JSON.
 package main
 
 import (
