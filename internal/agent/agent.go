@@ -19,6 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/answer"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/detect"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/evict"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/foreign"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/heartbeat"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
@@ -26,6 +27,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	kuberesize "github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
@@ -73,7 +75,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context){
-		parts.watch, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.heartbeat.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
+		parts.watch, parts.node.Run, parts.foreign.Run, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.heartbeat.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
 		parts.registry.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.announcer.Run, parts.resizer.Run, parts.contexts.Run, parts.checker.Run,
 	} {
 		group.Go(func() error {
@@ -90,6 +92,8 @@ func Run(ctx context.Context, o Options) error {
 // parts are the agent's components.
 type parts struct {
 	watch     func(context.Context)
+	node      *ownnode.Cache
+	foreign   *foreign.Watcher
 	events    *events.Recorder
 	evictor   *evict.Evictor
 	pods      *pods.Cache
@@ -132,11 +136,19 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 			Ignored: cfg.Health.IgnoredXIDs, Changed: func() { p.heartbeat.Poke() }, Log: log,
 		})
 	}
+	var err error
+	if p.node, p.foreign, err = newForeign(cfg, node, clients.reads, &p, log); err != nil {
+		return nil, err
+	}
+	inventory.Select(gpu.Selection{
+		Offers:  func(g gpu.GPU) bool { return cfg.Node.GPUs.Has(g.UUID, g.Index, g.Name) },
+		Claimed: p.foreign.Claimed,
+	})
+	p.foreign.Look(ctx)
 	gpus := look(ctx, inventory, log)
 	if err := cdispec.Write(cfg.Injection.CDIOutputDir, gpus, cfg.Injection.DriverCapabilities); err != nil {
 		return nil, err
 	}
-	var err error
 	p.pods, err = pods.New(clients.reads, pods.Options{
 		Node: node, Wait: cfg.NRI.PodWait.Duration,
 		Gone: func(uid string) {

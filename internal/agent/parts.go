@@ -6,16 +6,20 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/detect"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/foreign"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/usage"
 	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
 	"github.com/nri-vgpu/nri-vgpu/internal/driverlib"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/internal/mps"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/internal/registry"
@@ -30,6 +34,28 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
+
+// newForeign returns the watch of the agent's Node, and the Watcher of the GPUs that other device
+// plugins offer.
+func newForeign(cfg config.Config, name string, client kubernetes.Interface, p *parts, log *slog.Logger) (*ownnode.Cache, *foreign.Watcher, error) {
+	var watcher *foreign.Watcher
+	node, err := ownnode.New(client, name, func() { watcher.Poke() })
+	if err != nil {
+		return nil, nil, err
+	}
+	watcher = foreign.New(foreign.Options{
+		Config:  cfg.Node,
+		Kubelet: foreign.PodResources{Socket: filepath.Join(cfg.Paths.PodResourcesDir, "kubelet.sock")},
+		Node:    node.Node,
+		Changed: func() {
+			if p.heartbeat != nil {
+				p.heartbeat.Poke()
+			}
+		},
+		Log: log,
+	})
+	return node, watcher, nil
+}
 
 // newRegistry returns the server of the socket at which containers' processes register and ask.
 func newRegistry(cfg config.Config, driver nvml.Options, h *hook.Hook, answers registry.Answers, metrics prometheus.Registerer, log *slog.Logger) (*registry.Server, error) {
@@ -120,8 +146,9 @@ func newMPS(cfg config.Config, inventory *gpu.Inventory, driver nvml.Options, si
 	shared := func() []string {
 		var uuids []string
 		for _, g := range inventory.GPUs() {
-			// The agent cannot measure a context on a GPU that the service holds exclusively.
-			if g.UUID != "" && cfg.Sharing.ByMPS(g.UUID) && sizes.Tried(g.UUID) {
+			// The agent cannot measure a context on a GPU that the service holds exclusively. The
+			// service must not change a GPU of other programs.
+			if g.UUID != "" && !inventory.Foreign(g.UUID) && cfg.Sharing.ByMPS(g.UUID) && sizes.Tried(g.UUID) {
 				uuids = append(uuids, g.UUID)
 			}
 		}
@@ -136,7 +163,7 @@ func newMPS(cfg config.Config, inventory *gpu.Inventory, driver nvml.Options, si
 // newDetector returns the Detector of processes that use a GPU without permission.
 func newDetector(cfg config.Config, inventory *gpu.Inventory, p *parts, log *slog.Logger) *detect.Detector {
 	return detect.New(detect.Options{
-		Config: cfg.Detection, Exempt: cfg.Node.ExemptNamespaces, Allowed: detect.Allowed(cfg.Injection.DriverCapabilities), GPUs: inventory, Containers: p.hook, Pods: p.pods,
+		Config: cfg.Detection, Exempt: cfg.Node.ExemptNamespaces, Foreign: inventory.Foreign, Allowed: detect.Allowed(cfg.Injection.DriverCapabilities), GPUs: inventory, Containers: p.hook, Pods: p.pods,
 		Own:        func(process registry.Process) bool { return mps.Own(process) || p.child.Is(process.PID) },
 		Registered: p.registry.Registry.Has, Dir: p.files.Dir, Proc: registry.HostProc, Events: p.events, Log: log,
 	})
@@ -170,7 +197,7 @@ func newHook(cfg config.Config, inventory *gpu.Inventory, interposer *driverlib.
 			SHMDir:       paths.MPSSHM(cfg.Paths.RunDir),
 			HasCDIDevice: devices.Has,
 		},
-		Pods: p.pods, Ledger: p.ledger, GPUs: inventory.GPUs, Store: p.files, Metrics: metrics, Events: p.events, Room: p.evictor,
+		Pods: p.pods, Ledger: p.ledger, GPUs: inventory.GPUs, Foreign: inventory.Foreign, Store: p.files, Metrics: metrics, Events: p.events, Room: p.evictor,
 		Changed: func() { p.heartbeat.Poke() },
 		Outcome: func(podUID, container string, refused bool) {
 			p.volcano.Outcome(podUID, container, refused)

@@ -70,11 +70,13 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.howShared(cfg.Sharing)
 	c.health(cfg.Health)
 	c.dialects(cfg.Dialects)
+	c.foreign(cfg.Node, enabledNames(cfg.Dialects))
 	c.detection(cfg.Detection)
 	c.nri(cfg.NRI)
 	c.ownDirectory("paths.install_dir", cfg.Paths.InstallDir)
 	c.ownDirectory("paths.run_dir", cfg.Paths.RunDir)
 	c.ownDirectory("paths.state_dir", cfg.Paths.StateDir)
+	c.path("paths.pod_resources_dir", cfg.Paths.PodResourcesDir)
 	c.optionalPath("guard.plugin_dir", cfg.Guard.PluginDir)
 	c.address("http.address", cfg.HTTP.Address)
 	c.address("http.probe_address", cfg.HTTP.ProbeAddress)
@@ -103,6 +105,11 @@ func (c *checker) node(n Node) {
 			c.bad(element("node.exempt_namespaces", i), "is %q; allowed: the name of a namespace", ns)
 		}
 	}
+	if len(n.GPUs.Include) == 0 {
+		c.bad("node.gpus.include", `is empty; allowed: ["*"] for every GPU, or a list of UUIDs, indices and models`)
+	}
+	c.gpus("node.gpus.include", n.GPUs.Include)
+	c.gpus("node.gpus.exclude", n.GPUs.Exclude)
 }
 
 func (c *checker) memory(m Memory) {

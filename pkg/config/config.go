@@ -40,6 +40,11 @@ type Node struct {
 	// ExemptNamespaces are the namespaces in which the agent does not change containers that
 	// request no GPU.
 	ExemptNamespaces []string `toml:"exempt_namespaces"`
+	// ForeignResources are the resources that other device plugins serve. A "*" at the end of an
+	// element stands for any rest of the name.
+	ForeignResources []string `toml:"foreign_resources"`
+	// GPUs selects the GPUs that the node offers.
+	GPUs NodeGPUs `toml:"gpus"`
 }
 
 // Driver locates the NVIDIA driver's user-space libraries.
@@ -366,6 +371,8 @@ type Paths struct {
 	RunDir string `toml:"run_dir"`
 	// StateDir holds the files that must survive a reboot of the node.
 	StateDir string `toml:"state_dir"`
+	// PodResourcesDir holds the socket at which kubelet lists the devices of device plugins.
+	PodResourcesDir string `toml:"pod_resources_dir"`
 }
 
 // These constants are the exporters whose metric names the agent can serve in addition to its own.

@@ -128,7 +128,7 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		{"not TOML", "[node]\n\nslots_per_gpu = ten\n", []string{"line 3: expected value but found \"ten\""}},
 		{"unknown key", "\n[node]\nslots = 4", []string{
-			"line 3: node.slots is unknown; allowed here: exempt_namespaces, reserved_memory_mib, slots_per_gpu"}},
+			"line 3: node.slots is unknown; allowed here: exempt_namespaces, foreign_resources, gpus, reserved_memory_mib, slots_per_gpu"}},
 		{"unknown policy", "[compute]\npolicy = \"burst\"", []string{`line 2: compute.policy is "burst"; allowed: cap, share`}},
 		{"unknown table", "[nodes]\n", []string{"line 1: nodes is unknown; allowed here: compute, detection, dialects, "}},
 		{"wrong types", "[node]\nslots_per_gpu = \"4\"\nexempt_namespaces = \"a\"\nreserved_memory_mib = -1\n[http]\naddress = 9394",
@@ -211,6 +211,15 @@ func TestParseRefuses(t *testing.T) {
 		{"a name for the plugin that isn't one", "[nri]\nplugin_index = \"5\"\nplugin_name = \"a b\"", []string{
 			`line 2: nri.plugin_index is "5"; allowed: two digits`,
 			`line 3: nri.plugin_name is "a b"; allowed: letters, digits`}},
+		{"one name for two plugins", "[dialects.native]\nnumber = \"nvidia.com/gpu\"\nmemory = \"nvidia.com/mig-memory\"", []string{
+			`line 2: dialects.native.number is "nvidia.com/gpu", which node.foreign_resources leaves to another device plugin; allowed: another name, or a node.foreign_resources without it`,
+			`line 3: dialects.native.memory is "nvidia.com/mig-memory", which node.foreign_resources leaves`}},
+		{"no name of a resource", "[node]\nforeign_resources = [\"gpu\", \"*\", \"a.b/c\"]", []string{
+			`line 2: node.foreign_resources[0] is "gpu"; allowed: domain/name, which may end with "*"`,
+			`line 2: node.foreign_resources[1] is "*"; allowed: domain/name`}},
+		{"no GPU", "[node.gpus]\ninclude = []\nexclude = [\"\"]", []string{
+			`line 2: node.gpus.include is empty; allowed: ["*"] for every GPU`,
+			`line 3: node.gpus.exclude[0] is ""; allowed: a UUID, an index such as "0", or a model`}},
 		{"an address without a port", "[http]\naddress = \"localhost\"", []string{
 			`line 2: http.address is "localhost"; allowed: host:port`}},
 	}

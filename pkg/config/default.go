@@ -11,6 +11,8 @@ func Default() Config {
 		Node: Node{
 			SlotsPerGPU:      10,
 			ExemptNamespaces: []string{},
+			ForeignResources: []string{"nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*"},
+			GPUs:             NodeGPUs{Include: []string{AllGPUs}, Exclude: []string{}},
 		},
 		Driver:     Driver{Root: "/"},
 		Injection:  defaultInjection(),
@@ -29,7 +31,7 @@ func Default() Config {
 			PodWait:     Duration{750 * time.Millisecond},
 		},
 		Guard:   Guard{PluginDir: "/opt/nri/plugins"},
-		Paths:   Paths{InstallDir: "/opt/nri-vgpu", RunDir: "/run/nri-vgpu", StateDir: "/var/lib/nri-vgpu"},
+		Paths:   Paths{InstallDir: "/opt/nri-vgpu", RunDir: "/run/nri-vgpu", StateDir: "/var/lib/nri-vgpu", PodResourcesDir: "/var/lib/kubelet/pod-resources"},
 		HTTP:    HTTP{Address: ":9394", ProbeAddress: "127.0.0.1:9396"},
 		Metrics: Metrics{LegacyNames: []string{}, Authentication: AuthenticateNobody},
 		Log:     Log{Level: "info", Format: "text"},

@@ -49,14 +49,17 @@ type Activity struct {
 }
 
 // Activity returns the processes that use each GPU, by UUID, and their parts of the GPU's
-// time in the preceding window. Activity omits GPUs that do not answer. Activity waits no
-// longer than Refresh, and does not change the inventory.
+// time in the preceding window. Activity omits GPUs that do not answer or that the node does not
+// offer. Activity waits no longer than Refresh, and does not change the inventory.
 func (i *Inventory) Activity(ctx context.Context, window time.Duration) (map[string][]Activity, error) {
 	ctx, cancel := context.WithTimeout(ctx, i.timeout)
 	defer cancel()
 	active, err := ask(ctx, i, func() (map[string][]Activity, error) { return activity(i.driver, window) })
 	if err != nil {
 		return nil, i.explain(err)
+	}
+	for _, g := range i.LeftOut() {
+		delete(active, g.UUID)
 	}
 	return active, nil
 }

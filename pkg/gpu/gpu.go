@@ -25,6 +25,8 @@ type GPU struct {
 	Healthy bool `json:"healthy"`
 	// Reason describes in one line why the GPU is unhealthy.
 	Reason string `json:"reason,omitempty"`
+	// Foreign reports whether another device plugin offers the GPU, too. The GPU is then unhealthy.
+	Foreign bool `json:"foreign,omitempty"`
 	// RecoveryKnown reports whether the driver can request a reset of the GPU or a reboot. If
 	// RecoveryKnown is true, Healthy is false while the driver requests a recovery. Older drivers
 	// cannot request a recovery.

@@ -41,10 +41,14 @@ type Inventory struct {
 	// not fail with errBusy.
 	turn chan struct{}
 
+	selection Selection
+
 	mu     sync.Mutex
 	gpus   []GPU
 	faults map[string]*fault // by UUID
 	xids   map[XID]uint64    // count of each XID
+	// leftOut are the GPUs that the node does not offer.
+	leftOut []GPU
 }
 
 // NewInventory returns an inventory that is empty until its first Refresh, as the driver may start
@@ -56,8 +60,8 @@ func NewInventory(d Driver, timeout time.Duration) *Inventory {
 	return &Inventory{driver: d, timeout: timeout, turn: make(chan struct{}, 1), faults: map[string]*fault{}, xids: map[XID]uint64{}}
 }
 
-// GPUs returns a copy of the GPUs as last seen, ordered by index. GPUs never waits for
-// the driver.
+// GPUs returns a copy of the offered GPUs as last seen, ordered by index. GPUs never waits
+// for the driver.
 func (i *Inventory) GPUs() []GPU {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -75,7 +79,9 @@ func (i *Inventory) Refresh(ctx context.Context) ([]GPU, error) {
 		err = i.explain(err)
 		return i.update(func(known []GPU) []GPU { return allUnhealthy(known, err.Error()) }), err
 	}
-	return i.update(func(known []GPU) []GPU { return judge(merge(known, seen), i.faults, time.Now()) }), nil
+	return i.update(func(known []GPU) []GPU {
+		return i.withhold(judge(merge(known, i.offered(seen)), i.faults, time.Now()))
+	}), nil
 }
 
 func (i *Inventory) explain(err error) error {

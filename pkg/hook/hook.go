@@ -55,7 +55,9 @@ type Options struct {
 	Pods   Pods
 	Ledger *placement.Ledger
 	// GPUs returns the latest inventory, without querying the driver.
-	GPUs    func() []gpu.GPU
+	GPUs func() []gpu.GPU
+	// Foreign, if set, reports whether another device plugin offers a GPU.
+	Foreign func(uuid string) bool
 	Store   *store.Store
 	Metrics *Metrics
 	// Events, if set, writes Events about refused containers. Events must not block.
@@ -172,6 +174,11 @@ func (h *Hook) create(ctx context.Context, c adjust.Container, id, sandbox strin
 	}
 	if !wants && h.exempt(c, pod.UID != "") {
 		return adjust.Adjustment{Annotations: mark(outcomeExempt)}, outcomeExempt, nil
+	}
+	if resource := pod.Foreign(c.Name); !wants && resource != "" {
+		a, err := h.opts.Rules.Yield(c, rt, resource, h.ownGPUs())
+		a.Annotations = mark(outcomeForeign)
+		return a, outcomeForeign.or(err), err
 	}
 	if !wants {
 		a, err := h.opts.Rules.Withhold(c, rt)
@@ -359,6 +366,9 @@ func (h *Hook) checkUnadjusted(c adjust.Container, read reader) error {
 	known, nothing := h.asksNothing(c, read)
 	if known && !nothing {
 		return c.Refuse(adjust.ReasonUnadjusted, "it asks for a GPU and was created without its limits: kubelet will create it anew")
+	}
+	if resource := h.foreign(c); resource != "" {
+		return h.opts.Rules.CheckForeign(c, resource, h.ownGPUs())
 	}
 	if by := gpuaccess.ByVariable(c.Env); by != "" && !h.exempt(c, nothing) {
 		return c.Refuse(adjust.ReasonUnadjusted, "it asks for no GPU and was created with %s: kubelet will create it anew", by)

@@ -19,6 +19,7 @@ const (
 	outcomeGranted  outcome = "granted"
 	outcomeWithheld outcome = "withheld"
 	outcomeExempt   outcome = "exempt"
+	outcomeForeign  outcome = "foreign" // another device plugin allocates the GPUs
 	outcomeRefused  outcome = "refused"
 	outcomeDone     outcome = "done"
 )

@@ -234,7 +234,10 @@ func describe(pod *api.PodSandbox, container *api.Container) adjust.Container {
 	}
 	// A user can write the pod's annotation, so a pod with the annotation proves nothing.
 	_, forged := pod.GetAnnotations()[paths.AdjustedAnnotation]
-	c.Exempted = !forged && container.GetAnnotations()[paths.AdjustedAnnotation] == string(outcomeExempt)
+	if !forged {
+		mark := outcome(container.GetAnnotations()[paths.AdjustedAnnotation])
+		c.Exempted, c.Foreign = mark == outcomeExempt, mark == outcomeForeign
+	}
 	for _, m := range container.GetMounts() {
 		c.Mounts = append(c.Mounts, adjust.Mount{Source: m.GetSource(), Destination: m.GetDestination(), Options: m.GetOptions()})
 	}

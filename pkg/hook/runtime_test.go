@@ -129,6 +129,8 @@ type node struct {
 	// mounts places each usage page on its own file system. mounts requires
 	// root.
 	mounts bool
+	// foreign reports which GPUs another device plugin offers.
+	foreign func(uuid string) bool
 	// log is the agent's log; the default is the test's log.
 	log *slog.Logger
 
@@ -228,7 +230,7 @@ func (n *node) startHook() {
 	}
 	n.ledger = placement.New(testGPUs(), n.cfg)
 	n.hook = New(Options{
-		Config: n.cfg, Pods: n.api, Ledger: n.ledger, GPUs: testGPUs, Store: files, Metrics: metrics, Events: &n.told, Room: &n.told, Proc: n.proc,
+		Config: n.cfg, Pods: n.api, Ledger: n.ledger, GPUs: testGPUs, Foreign: n.foreign, Store: files, Metrics: metrics, Events: &n.told, Room: &n.told, Proc: n.proc,
 		Rules: adjust.Rules{Injection: n.cfg.Injection, LibraryDir: filepath.Join(n.cfg.Paths.InstallDir, "1"), AgentDir: paths.Agent(n.cfg.Paths.RunDir),
 			MPSDir: paths.MPSClients(n.cfg.Paths.RunDir), SHMDir: paths.MPSSHM(n.cfg.Paths.RunDir), HasCDIDevice: devices.Has},
 		Log: cmp.Or(n.log, slog.New(slog.NewTextHandler(testWriter{n.t}, nil))),

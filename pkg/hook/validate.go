@@ -53,6 +53,9 @@ func (h *Hook) checkAdjusted(c adjust.Container, by owners) error {
 	if _, nothing := h.asksNothing(c, request.FromPod); !holds && h.exempt(c, nothing) {
 		return nil
 	}
+	if resource := h.foreign(c); !holds && resource != "" {
+		return h.opts.Rules.CheckForeign(c, resource, h.ownGPUs())
+	}
 	if by.OwningPlugins == nil {
 		by.OwningPlugins = api.NewOwningPlugins()
 	}

@@ -33,7 +33,7 @@ func Read(pod *corev1.Pod, cfg config.Config) (Pod, error) {
 	if err != nil {
 		return Pod{}, err
 	}
-	err = errors.Join(setMaxima(pod, asked, cfg), eachAnnotated(pod, asked, LimitAnnotation, cfg, raiseMemory))
+	err = errors.Join(setForeign(pod, asked, cfg.Node), setMaxima(pod, asked, cfg), eachAnnotated(pod, asked, LimitAnnotation, cfg, raiseMemory))
 	if err != nil {
 		return Pod{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

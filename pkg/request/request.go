@@ -109,6 +109,9 @@ type Container struct {
 	// Dialect is the name of the request's dialect.
 	Dialect string  `json:"dialect,omitempty"`
 	Shares  []Share `json:"shares,omitempty"`
+	// Foreign is the resource of another device plugin that the container requests, or "". Only
+	// Read sets Foreign.
+	Foreign string `json:"foreign,omitempty"`
 }
 
 // Asks reports whether the container gets GPUs. An ephemeral container gets no share.
@@ -123,6 +126,15 @@ type Pod struct {
 	Namespace  string      `json:"namespace"`
 	Name       string      `json:"name"`
 	Containers []Container `json:"containers"`
+}
+
+// Foreign returns the resource of another device plugin that a container requests, or "".
+func (p Pod) Foreign(container string) string {
+	k := slices.IndexFunc(p.Containers, func(c Container) bool { return c.Name == container })
+	if k < 0 {
+		return ""
+	}
+	return p.Containers[k].Foreign
 }
 
 // Asks reports whether a container gets GPUs. A container that is not in the parsed spec gets no

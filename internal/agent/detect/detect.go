@@ -75,6 +75,9 @@ type Options struct {
 	Config config.Detection
 	// Exempt are the namespaces in which containers without a GPU request may use every GPU.
 	Exempt []string
+	// Foreign, if set, reports whether a GPU belongs to other programs. Only our containers have no
+	// permission to use the GPU.
+	Foreign func(uuid string) bool
 	// Allowed are the kinds of API, beside Compute, through which containers with
 	// limits may use a GPU.
 	Allowed    gpu.APIs
@@ -235,12 +238,24 @@ func (d *Detector) judge(p *picture) []finding {
 	var findings []finding
 	for _, s := range p.sightings {
 		kind, ok := p.judge(s, d.Registered, d.Allowed)
-		if ok || kind == Host && d.Config.HostAction == config.DetectIgnore || kind == Pod && d.exempt(s) {
+		if ok || d.tolerates(kind, s) {
 			continue
 		}
 		findings = append(findings, finding{s, kind, p.containers[s.Container].displaced})
 	}
 	return findings
+}
+
+// tolerates reports whether a process outside our containers may use a GPU.
+func (d *Detector) tolerates(kind Kind, s sighting) bool {
+	foreign := d.Foreign != nil && d.Foreign(s.uuid)
+	switch kind {
+	case Host:
+		return foreign || d.Config.HostAction == config.DetectIgnore
+	case Pod:
+		return foreign || d.exempt(s)
+	}
+	return false
 }
 
 // exempt reports whether a process of a container without a GPU may use a GPU.

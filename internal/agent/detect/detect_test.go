@@ -230,6 +230,21 @@ func TestWhatAsksIsFoundInExemptNamespaces(t *testing.T) {
 	}
 }
 
+// TestForeignGPUsAreLeftToOthers checks that only our containers have no permission to use a GPU of
+// other programs.
+func TestForeignGPUsAreLeftToOthers(t *testing.T) {
+	h := newHouse(t)
+	h.detector.Foreign = func(uuid string) bool { return uuid == gpuA }
+	h.process(ours+containerID, mib)
+	h.process("/kubepods/pod9fa3c2d1-1111-2222-3333-444455556666/"+strings.Repeat("cd", 32), mib)
+	h.process("/system.slice", mib)
+	h.round()
+	h.wantTold("p VGPUBypassed")
+	h.wantMetric(1, h.detector.Metrics.found.WithLabelValues("bypass"))
+	h.wantMetric(0, h.detector.Metrics.found.WithLabelValues("pod"))
+	h.wantMetric(0, h.detector.Metrics.found.WithLabelValues("host"))
+}
+
 // A tenant can start many processes. A round reports at most maxSaid processes, and later rounds
 // report the rest.
 func TestARoundSaysNoMoreThanSome(t *testing.T) {

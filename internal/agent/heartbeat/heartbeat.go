@@ -39,6 +39,8 @@ const (
 type Inventory interface {
 	Refresh(context.Context) ([]gpu.GPU, error)
 	GPUs() []gpu.GPU
+	// LeftOut returns the GPUs that the node does not offer.
+	LeftOut() []gpu.GPU
 	XIDs() map[gpu.XID]uint64
 }
 
@@ -93,6 +95,8 @@ type Heartbeat struct {
 	toldGPUs []gpu.GPU
 	// read is the use of each pod that existed at the last count.
 	read map[*corev1.Pod]usage
+	// foreign is the number of containers that request each resource of another device plugin.
+	foreign atomic.Pointer[map[string]int]
 	// beat is when the last round ended, in Unix nanoseconds.
 	beat atomic.Int64
 	// failure is the state of the driver.

@@ -42,10 +42,12 @@ type node struct {
 	stuck      time.Duration
 	xids       map[gpu.XID]uint64
 	told       []string
+	leftOut    []gpu.GPU
 }
 
 func (n *node) Refresh(context.Context) ([]gpu.GPU, error) { return n.gpus, n.err }
 func (n *node) GPUs() []gpu.GPU                            { return n.gpus }
+func (n *node) LeftOut() []gpu.GPU                         { return n.leftOut }
 func (n *node) XIDs() map[gpu.XID]uint64                   { return n.xids }
 func (n *node) List() []*corev1.Pod                        { return n.pods }
 func (n *node) HasSynced() bool                            { return n.synced }
@@ -309,11 +311,25 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.gpus[0].Foreign, n.leftOut = true, []gpu.GPU{{UUID: "GPU-2"}}
+	n.pods[0].Spec.Containers = append(n.pods[0].Spec.Containers, corev1.Container{
+		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("2")}},
+	})
+	a.round(t.Context())
 	registry := prometheus.NewPedanticRegistry()
 	if err := registry.Register(a); err != nil {
 		t.Fatal(err)
 	}
 	want := `
+# HELP nri_vgpu_foreign_containers Containers of the node's pods that request a resource of another device plugin.
+# TYPE nri_vgpu_foreign_containers gauge
+nri_vgpu_foreign_containers{resource="nvidia.com/gpu"} 1
+# HELP nri_vgpu_gpu_offered_twice 1 if another device plugin offers the GPU, too: the GPU then accepts no new containers.
+# TYPE nri_vgpu_gpu_offered_twice gauge
+nri_vgpu_gpu_offered_twice{index="0",name="Test GPU",uuid="GPU-1"} 1
+# HELP nri_vgpu_gpus_left_out GPUs of the node that the configuration does not offer (node.gpus).
+# TYPE nri_vgpu_gpus_left_out gauge
+nri_vgpu_gpus_left_out 1
 # HELP nri_vgpu_container_compute_limit_ratio Compute limit of the container as a part of the GPU's time, 0 to 1; 1 without a limit.
 # TYPE nri_vgpu_container_compute_limit_ratio gauge
 nri_vgpu_container_compute_limit_ratio{container="c",namespace="ns",pod="p",uuid="GPU-1"} 0.25
@@ -327,7 +343,8 @@ nri_vgpu_gpu_free_memory_bytes{index="0",name="Test GPU",uuid="GPU-1"} 5.3687091
 # TYPE nri_vgpu_registered gauge
 nri_vgpu_registered 1
 `
-	names := []string{"nri_vgpu_container_compute_limit_ratio", "nri_vgpu_container_memory_limit_bytes", "nri_vgpu_gpu_free_memory_bytes", "nri_vgpu_registered"}
+	names := []string{"nri_vgpu_container_compute_limit_ratio", "nri_vgpu_container_memory_limit_bytes", "nri_vgpu_gpu_free_memory_bytes", "nri_vgpu_registered",
+		"nri_vgpu_foreign_containers", "nri_vgpu_gpu_offered_twice", "nri_vgpu_gpus_left_out"}
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}

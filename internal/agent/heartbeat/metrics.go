@@ -32,6 +32,12 @@ var (
 		"1 if the GPU accepts new containers.", gpuLabels, nil)
 	descXIDs = prometheus.NewDesc("nri_vgpu_gpu_xids_total",
 		"Errors (XIDs) that the driver reported for the GPU, by number; uuid is empty if the driver did not name the GPU.", []string{"uuid", "xid"}, nil)
+	descOfferedTwice = prometheus.NewDesc("nri_vgpu_gpu_offered_twice",
+		"1 if another device plugin offers the GPU, too: the GPU then accepts no new containers.", gpuLabels, nil)
+	descLeftOut = prometheus.NewDesc("nri_vgpu_gpus_left_out",
+		"GPUs of the node that the configuration does not offer (node.gpus).", nil, nil)
+	descForeign = prometheus.NewDesc("nri_vgpu_foreign_containers",
+		"Containers of the node's pods that request a resource of another device plugin.", []string{"resource"}, nil)
 	descMemory = prometheus.NewDesc("nri_vgpu_gpu_memory_bytes",
 		"GPU memory that can be allocated to containers.", gpuLabels, nil)
 	descAllocatedMemory = prometheus.NewDesc("nri_vgpu_gpu_allocated_memory_bytes",
@@ -55,7 +61,7 @@ var (
 func (h *Heartbeat) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descBuild, descRegistered, descPodsSynced, descGuard,
-		descHealthy, descXIDs, descMemory, descAllocatedMemory, descFreeMemory, descAllocatedCompute, descFreeCompute, descContainers,
+		descHealthy, descOfferedTwice, descLeftOut, descForeign, descXIDs, descMemory, descAllocatedMemory, descFreeMemory, descAllocatedCompute, descFreeCompute, descContainers,
 		descLimitMemory, descLimitCompute,
 	} {
 		ch <- d
@@ -78,13 +84,18 @@ func (h *Heartbeat) collect(ch chan<- prometheus.Metric) {
 		_, loaded, err := guardfile.Loaded(h.Config.Paths.RunDir)
 		gauge(descGuard, truth(err == nil && loaded))
 	}
-	names := map[string]string{}
+	names, twice := map[string]string{}, map[string]bool{}
 	for _, g := range h.Inventory.GPUs() {
-		names[g.UUID] = g.Name
+		names[g.UUID], twice[g.UUID] = g.Name, g.Foreign
+	}
+	gauge(descLeftOut, float64(len(h.Inventory.LeftOut())))
+	for resource, n := range h.Foreign() {
+		gauge(descForeign, float64(n), resource)
 	}
 	for _, room := range h.Ledger.Free() {
 		labels := []string{room.UUID, strconv.Itoa(room.Index), names[room.UUID]}
 		gauge(descHealthy, truth(room.Healthy), labels...)
+		gauge(descOfferedTwice, truth(twice[room.UUID]), labels...)
 		gauge(descMemory, float64(room.MemoryBytes), labels...)
 		gauge(descAllocatedMemory, float64(room.MemoryBytes-min(room.FreeMemoryBytes, room.MemoryBytes)), labels...)
 		gauge(descFreeMemory, float64(room.FreeMemoryBytes), labels...)

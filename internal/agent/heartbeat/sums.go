@@ -31,30 +31,54 @@ func (h *Heartbeat) sums(gpus []gpu.GPU) *nodereport.Sums {
 	}
 }
 
-// usage is the use of a pod; nil if the pod requests nothing.
-type usage map[string]int64
+// usage is the use of a pod; nil if the pod requests nothing. foreign is the number of the pod's
+// containers that request each resource of another device plugin.
+type usage struct {
+	own     map[string]int64
+	foreign map[string]int
+}
+
+// Foreign returns the number of containers that request each resource of another device plugin.
+func (h *Heartbeat) Foreign() map[string]int {
+	if counted := h.foreign.Load(); counted != nil {
+		return *counted
+	}
+	return nil
+}
 
 // asking returns the pods that request GPUs, and their use. An unchanged pod is read only once:
 // tenants create pods of thousands of containers.
 func (h *Heartbeat) asking() ([]*corev1.Pod, map[string]int64) {
 	var asking []*corev1.Pod
-	total, read := map[string]int64{}, map[*corev1.Pod]usage{}
+	total, read, foreign := map[string]int64{}, map[*corev1.Pod]usage{}, map[string]int{}
 	for _, pod := range h.Pods.List() {
 		if pods.Ended(pod) {
 			continue
 		}
 		used, known := h.read[pod]
-		if one := []*corev1.Pod{pod}; !known && len(request.Asking(one, h.Config.Dialects)) > 0 {
-			used = request.Used(one, h.Config.Dialects)
+		if !known {
+			used = h.usage(pod)
 		}
 		read[pod] = used
-		if used != nil {
+		if used.own != nil {
 			asking = append(asking, pod)
-			request.Sum(total, used)
+			request.Sum(total, used.own)
+		}
+		for resource, n := range used.foreign {
+			foreign[resource] += n
 		}
 	}
 	h.read = read
+	h.foreign.Store(&foreign)
 	return asking, total
+}
+
+func (h *Heartbeat) usage(pod *corev1.Pod) usage {
+	used := usage{foreign: request.ForeignContainers(pod, h.Config.Node)}
+	if one := []*corev1.Pod{pod}; len(request.Asking(one, h.Config.Dialects)) > 0 {
+		used.own = request.Used(one, h.Config.Dialects)
+	}
+	return used
 }
 
 // coming returns the requests of pods that may not have their GPUs yet, the oldest first. Pods with

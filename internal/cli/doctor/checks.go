@@ -155,7 +155,7 @@ func checkDriver(f Facts) []Finding {
 	}
 	var all []Finding
 	for _, g := range f.Report.GPUs {
-		if !g.Healthy {
+		if !g.Healthy && !g.Foreign { // checkForeign reports the others
 			all = append(all, found(Problem, "nvidia-smi -q -i "+g.UUID+"; dmesg | grep -i xid", "GPU %d (%s) is unhealthy and gets no new containers: %s", g.Index, g.UUID, g.Reason))
 		}
 	}
@@ -163,6 +163,24 @@ func checkDriver(f Facts) []Finding {
 		return all
 	}
 	return ok("%d GPUs, all healthy", len(f.Report.GPUs))
+}
+
+// checkForeign checks that no other device plugin offers the GPUs that nri-vgpu offers.
+func checkForeign(f Facts) []Finding {
+	if len(f.Report.GPUs) == 0 {
+		return nil // checkDriver reports the reason
+	}
+	var all []Finding
+	for _, g := range f.Report.GPUs {
+		if g.Foreign {
+			all = append(all, found(Problem, fmt.Sprintf("set node.gpus.exclude = [%q] in config.toml to leave the GPU to the other plugin, or take the GPU from the other plugin (docs/how-to/coexist.md)", g.UUID),
+				"GPU %d (%s) gets no new containers: %s", g.Index, g.UUID, g.Reason))
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return ok("no other device plugin offers the GPUs that nri-vgpu offers")
 }
 
 // checkNames checks for exports of the driver that this version does not know.

@@ -145,6 +145,7 @@ func Examine(f Facts) []Finding {
 		{"agent", checkAgent},
 		{"api", checkAPI},
 		{"driver", checkDriver},
+		{"foreign", checkForeign},
 		{"names", checkNames},
 		{"mps", checkMPS},
 		{"cdi", checkCDI},

@@ -55,7 +55,7 @@ func TestASoundNode(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(findings) != 13 || !Sound(findings) {
+	if len(findings) != 14 || !Sound(findings) {
 		t.Errorf("%d findings: %+v", len(findings), findings)
 	}
 }
@@ -93,6 +93,7 @@ func TestWhatIsWrong(t *testing.T) {
 		{"no driver", func(f *Facts) { f.Report.GPUs, f.DriverVersion = nil, "" }, "driver", Problem, "install"},
 		{"no GPU", func(f *Facts) { f.Report.GPUs = nil }, "driver", Problem, "nvidia-smi"},
 		{"sick GPU", func(f *Facts) { f.Report.GPUs[0].Healthy = false }, "driver", Problem, "nvidia-smi -q -i GPU-a"},
+		{"a GPU that another plugin offers", func(f *Facts) { f.Report.GPUs[0].Healthy, f.Report.GPUs[0].Foreign = false, true }, "foreign", Problem, "GPU-a"},
 		{"names not written down", func(f *Facts) { f.NamesErr = fs.ErrNotExist }, "names", Warning, "kubectl"},
 		{"a driver that cannot be read", func(f *Facts) {
 			f.Names.Libraries = []driverlib.Library{{Name: "libcuda.so.1", Error: "it does not export cuInit"}}

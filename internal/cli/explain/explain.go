@@ -48,7 +48,7 @@ var advice = map[string]string{ //nolint:gosec // the output contains no secret
 	"VGPUMemoryLimitReached": "ask for more memory of the GPU, or have the program use less (smaller batches, no growing cache)",
 	"VGPUResized":            "",
 	"VGPUNotResized":         "request another size by kubectl vgpu resize, or wait until the cause is over; docs/how-to/resize.md explains each cause",
-	"GPUUnhealthy":           "drain it: nvidia-smi -q; dmesg | grep -i xid; then reset the GPU",
+	"GPUUnhealthy":           "if the note names another device plugin, see docs/how-to/coexist.md; else drain it: nvidia-smi -q; dmesg | grep -i xid; then reset the GPU",
 	"GPURecovered":           "",
 	"MPSUnavailable":         "follow the message; the daemon's logs are in /var/lib/nri-vgpu/mps on the node",
 	"MPSRecovered":           "restart pods whose processes were its clients and fail",

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"tags.cncf.io/container-device-interface/pkg/parser"
@@ -102,7 +103,7 @@ func ByVolume(destination string) bool {
 // ByAnnotation returns the annotation that asks for a GPU, and its device.
 func ByAnnotation(annotations map[string]string, kind string) (key, device string, found bool) {
 	for key, value := range annotations {
-		if !strings.HasPrefix(key, "cdi.k8s.io/") && !strings.Contains(key, ".cdi.k8s.io/") {
+		if !cdiAnnotation(key) {
 			continue
 		}
 		for device := range strings.SplitSeq(value, ",") {
@@ -112,6 +113,11 @@ func ByAnnotation(annotations map[string]string, kind string) (key, device strin
 		}
 	}
 	return "", "", false
+}
+
+// cdiAnnotation reports whether the values of an annotation are CDI devices.
+func cdiAnnotation(key string) bool {
+	return strings.HasPrefix(key, "cdi.k8s.io/") || strings.Contains(key, ".cdi.k8s.io/")
 }
 
 // IsGPU reports whether a CDI device leads to a GPU. GPU devices are the devices of the configured
@@ -169,6 +175,83 @@ func ByDevice(devices []string) string {
 		}
 	}
 	return ""
+}
+
+// Reference is a way by which a container gets GPUs.
+type Reference struct {
+	// By describes the way for a message.
+	By string
+	// GPU is the name of a GPU: a UUID, an index or "all".
+	GPU string
+	// Node reports whether GPU is the number of the GPU's device node.
+	Node bool
+}
+
+// ByEnvironment returns the GPUs that a container gets by its environment.
+func (c Container) ByEnvironment() []Reference {
+	by := ByVariable(c.Env)
+	value, count := Variable(c.Env, VisibleDevices)
+	switch {
+	case by == "" || value == VolumeDevicesDir: // then the mounts select the GPUs
+		return nil
+	case count == 0:
+		return []Reference{{By: by, GPU: AllGPUs}}
+	}
+	var all []Reference
+	for name := range strings.SplitSeq(value, ",") {
+		if name = strings.TrimSpace(name); !Hides(name) {
+			all = append(all, Reference{By: by, GPU: name})
+		}
+	}
+	return all
+}
+
+// AllGPUs is the name of all GPUs of a node in NVIDIA's programs.
+const AllGPUs = "all"
+
+// ByOthers returns the GPUs that a container gets by mounts, annotations, CDI devices and device
+// nodes. The parameter kind is the configured vendor and class of CDI devices.
+func (c Container) ByOthers(kind string) []Reference {
+	var all []Reference
+	for _, m := range c.Mounts {
+		if clean := path.Clean("/" + m); ByVolume(clean) {
+			all = append(all, Reference{By: fmt.Sprintf("a volumeMount at %q", m), GPU: path.Base(clean)})
+		}
+	}
+	for _, annotations := range []map[string]string{c.PodAnnotations, c.Annotations} {
+		for key, value := range annotations {
+			if !cdiAnnotation(key) {
+				continue
+			}
+			for device := range strings.SplitSeq(value, ",") {
+				all = append(all, byCDI("the annotation "+key, strings.TrimSpace(device), kind)...)
+			}
+		}
+	}
+	for _, device := range c.CDIDevices {
+		all = append(all, byCDI("the CDI device "+device, device, kind)...)
+	}
+	if privileged(c.Devices) {
+		return all
+	}
+	for _, node := range c.Devices {
+		number, found := strings.CutPrefix(node, "/dev/nvidia")
+		switch _, err := strconv.Atoi(number); {
+		case found && err == nil:
+			all = append(all, Reference{By: "the device node " + node, GPU: number, Node: true})
+		case strings.HasPrefix(node, "/dev/dxg"):
+			all = append(all, Reference{By: "the device node " + node, GPU: AllGPUs})
+		}
+	}
+	return all
+}
+
+func byCDI(by, device, kind string) []Reference {
+	if !IsGPU(device, kind) {
+		return nil
+	}
+	_, _, name := parser.ParseDevice(device)
+	return []Reference{{By: by, GPU: name}}
 }
 
 // Wish describes the first sign that a container requests GPUs, or returns "" without a sign. The

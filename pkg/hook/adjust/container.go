@@ -37,6 +37,9 @@ type Container struct {
 	Devices []string
 	// Exempted reports whether the agent did not change the container at its creation.
 	Exempted bool
+	// Foreign reports whether the container requested a resource of another device plugin at its
+	// creation.
+	Foreign bool
 	// Assignment is the container's AssignmentAnnotation, or "" before the container's creation.
 	// Assignment never comes from the pod's annotations, which a user can write.
 	Assignment string

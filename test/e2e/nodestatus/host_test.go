@@ -57,7 +57,7 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	const script = `set -e; cd "$0"
-mkdir run state opt plugins nri cdi-gpus cdi-ours dev config token driver driver/lib container node
+mkdir run state opt plugins nri pod-resources cdi-gpus cdi-ours dev config token driver driver/lib container node
 cp "$1"/drivers/future/lib*.so.1 driver/lib
 "$1/gpusim" create --gpus 1 --memory 17179869184 dev/gpusim
 "$1/gpusim" cdi --driver-dir "$1" --device-dir "$0/dev/gpusim" >cdi-gpus/nvidia.yaml`
@@ -77,7 +77,7 @@ driver.nvml_library = "%[3]s/driver/lib/libnvidia-ml.so.1"
 injection = {cdi_spec_dirs = ["%[3]s/cdi-gpus", "%[3]s/cdi-ours"], cdi_output_dir = "%[3]s/cdi-ours"}
 nri.socket_path = "%[3]s/nri/nri.sock"
 guard.plugin_dir = "%[3]s/plugins"
-paths = {install_dir = "%[3]s/opt", run_dir = "%[3]s/run", state_dir = "%[3]s/state"}
+paths = {install_dir = "%[3]s/opt", run_dir = "%[3]s/run", state_dir = "%[3]s/state", pod_resources_dir = "%[3]s/pod-resources"}
 sharing.mps = {control_program = "%[4]s", shm_size_mib = 16}
 `, ports[0], ports[1], dir, h.mpsProgram(), loopback)
 	if err := os.WriteFile(h.at("config/config.toml"), []byte(text), 0o644); err != nil {

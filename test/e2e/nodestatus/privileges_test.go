@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,11 +18,14 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+	"google.golang.org/grpc"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/mps"
@@ -97,6 +101,52 @@ func (h *host) registers() error {
 
 func (h *host) findsGPUs() error {
 	return h.sees("the agent sees the GPU", func(r nodereport.Report) bool { return len(r.GPUs) == 1 })
+}
+
+// kubelet lists a GPU of another device plugin, which this node does not have.
+type kubelet struct {
+	podresources.UnimplementedPodResourcesListerServer
+}
+
+func (kubelet) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+	return &podresources.AllocatableResourcesResponse{Devices: []*podresources.ContainerDevices{{ResourceName: plugged, DeviceIds: []string{"GPU-other"}}}}, nil
+}
+
+func (kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	return &podresources.ListPodResourcesResponse{}, nil
+}
+
+// plugged is a resource of another device plugin.
+const plugged = "nvidia.com/gpu"
+
+// offersBesidePlugin checks that the agent offers its GPU beside another GPU of another device
+// plugin. Only kubelet knows which GPU the plugin offers.
+func (h *host) offersBesidePlugin() error {
+	listener, err := net.Listen("unix", h.at("pod-resources/kubelet.sock"))
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, kubelet{})
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	for _, step := range []struct {
+		capacity int
+		healthy  bool
+	}{{2, false}, {1, true}} { // kubelet lists one device
+		patch := fmt.Sprintf(`{"status":{"capacity":{%q:"%d"}}}`, plugged, step.capacity)
+		if _, err := clientOf(h.t, plane.admin).CoreV1().Nodes().Patch(h.t.Context(), h.node, types.MergePatchType,
+			[]byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+			return err
+		}
+		err := h.sees(fmt.Sprintf("with a capacity of %d, the GPU's health is %t", step.capacity, step.healthy), func(r nodereport.Report) bool {
+			return len(r.GPUs) == 1 && r.GPUs[0].Healthy == step.healthy
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // created is a container that requests a part of the GPU, with the agent's adjustment.
@@ -340,6 +390,7 @@ func TestEachPrivilegeIsNeeded(t *testing.T) {
 		{"agent", "cdi-gpus", agent((*host).givesCDIDevice), ""},
 		{"agent", "cdi-ours", agent((*host).givesGPU), ""},
 		{"agent", "dev", agent((*host).findsGPUs), ""},
+		{"agent", "pod-resources", agent((*host).offersBesidePlugin), ""},
 		{"agent", "driver", agent((*host).findsGPUs), ""},
 		{"patcher", "config", (*host).advertised, ""},
 		{"patcher", "token", (*host).advertised, ""},

@@ -21,12 +21,14 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/answer"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/evict"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
@@ -53,6 +55,8 @@ var needs = map[string]map[string]work{
 		"get pods":             getsPod,
 		"list pods":            syncsPods,
 		"watch pods":           seesNewPod,
+		"list nodes":           readsNode,
+		"watch nodes":          seesCapacity,
 		"create events":        writesEvent,
 		"patch events":         countsEvent,
 		"create pods/eviction": evictsPod,
@@ -237,6 +241,47 @@ func seesNewPod(t *testing.T, client kubernetes.Interface) error {
 				return ok
 			})
 		})
+	})
+}
+
+// readsNode waits until the agent knows its Node.
+func readsNode(t *testing.T, client kubernetes.Interface) error {
+	return watchesNode(t, client, func(cache *ownnode.Cache, w *world) error { return nil })
+}
+
+// seesCapacity waits until the agent knows that another device plugin offers devices.
+func seesCapacity(t *testing.T, client kubernetes.Interface) error {
+	return watchesNode(t, client, func(cache *ownnode.Cache, w *world) error {
+		n := int64(0)
+		return repeatedly(func() error {
+			n++
+			patch := fmt.Sprintf(`{"status":{"capacity":{"nvidia.com/gpu":"%d"}}}`, n)
+			if _, err := w.admin.CoreV1().Nodes().Patch(t.Context(), w.node, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+				return err
+			}
+			return eventually.Wait(promptly, "the capacity is known", func() bool {
+				quantity := cache.Node().Status.Capacity["nvidia.com/gpu"]
+				return quantity.Value() == n
+			})
+		})
+	})
+}
+
+// watchesNode runs the agent's watch of its Node until a function returns.
+func watchesNode(t *testing.T, client kubernetes.Interface, do func(*ownnode.Cache, *world) error) error {
+	t.Helper()
+	w := &world{t: t, node: unique("rights"), admin: clientOf(t, plane.admin)}
+	w.register()
+	defer w.remove()
+	cache, err := ownnode.New(client, w.node, func() {})
+	if err != nil {
+		return err
+	}
+	return during(t, cache.Run, func() error {
+		if err := eventually.Wait(symptom, "the Node is known", func() bool { return cache.Node() != nil }); err != nil {
+			return err
+		}
+		return do(cache, w)
 	})
 }
 

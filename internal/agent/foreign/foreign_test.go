@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package foreign
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+)
+
+// kubelet serves the PodResources API with one healthy device and one device in use.
+type kubelet struct {
+	podresources.UnimplementedPodResourcesListerServer
+}
+
+func devices(resource string, ids ...string) []*podresources.ContainerDevices {
+	return []*podresources.ContainerDevices{{ResourceName: resource, DeviceIds: ids}}
+}
+
+func (kubelet) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+	return &podresources.AllocatableResourcesResponse{Devices: append(devices("nvidia.com/gpu", "GPU-a"), devices("example.com/nic", "eth0")...)}, nil
+}
+
+func (kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{{
+		Containers: []*podresources.ContainerResources{{Devices: devices("nvidia.com/gpu", "GPU-b", "GPU-a")}},
+	}}}, nil
+}
+
+// serve returns the socket of a kubelet.
+func serve(t *testing.T) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "kubelet.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, kubelet{})
+	done := make(chan struct{})
+	go func() { _ = server.Serve(listener); close(done) }()
+	t.Cleanup(func() { server.Stop(); <-done })
+	return socket
+}
+
+func TestWatcher(t *testing.T) {
+	var node *corev1.Node
+	changes := 0
+	w := New(Options{
+		Config: config.Default().Node, Kubelet: PodResources{serve(t)}, Node: func() *corev1.Node { return node },
+		Changed: func() { changes++ }, Log: slog.New(slog.DiscardHandler),
+	})
+	claimed := func(uuid string) string { return w.Claimed(gpu.GPU{UUID: uuid}) }
+	if got := claimed("GPU-c"); !strings.Contains(got, "not known yet") {
+		t.Errorf("before the first look: %q", got)
+	}
+	w.Look(t.Context())
+	for uuid, want := range map[string]bool{"GPU-a": true, "GPU-b": true, "GPU-c": false, "eth0": false} {
+		if got := claimed(uuid); strings.Contains(got, "nvidia.com/gpu: leave it to that plugin") != want {
+			t.Errorf("%s is claimed: %q, want %t", uuid, got, want)
+		}
+	}
+	w.Look(t.Context())
+	if changes != 1 {
+		t.Errorf("%d changes, want 1", changes)
+	}
+	// The Node counts a device that kubelet does not list, so every GPU may be the device.
+	node = &corev1.Node{Status: corev1.NodeStatus{Capacity: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("3"), "cpu": resource.MustParse("2")}}}
+	w.Look(t.Context())
+	if claimed("GPU-c") == "" || changes != 2 {
+		t.Errorf("an unknown device claims nothing; %d changes", changes)
+	}
+}
+
+// TestNoAnswer checks that the Node's capacity counts if kubelet does not answer, and that no GPU is
+// free while nobody answers.
+func TestNoAnswer(t *testing.T) {
+	var node *corev1.Node
+	w := New(Options{
+		Config: config.Default().Node, Kubelet: PodResources{filepath.Join(t.TempDir(), "kubelet.sock")},
+		Node: func() *corev1.Node { return node }, Log: slog.New(slog.DiscardHandler),
+	})
+	w.Look(t.Context())
+	if w.Claimed(gpu.GPU{UUID: "GPU-a"}) == "" {
+		t.Error("a GPU is free though nobody has answered")
+	}
+	node = &corev1.Node{}
+	w.Look(t.Context())
+	if got := w.Claimed(gpu.GPU{UUID: "GPU-a"}); got != "" {
+		t.Errorf("a Node without foreign resources: %q", got)
+	}
+	node = &corev1.Node{Status: corev1.NodeStatus{Capacity: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}}
+	w.Look(t.Context())
+	if w.Claimed(gpu.GPU{UUID: "GPU-a"}) == "" {
+		t.Error("a GPU is free though the Node has a foreign resource with unknown devices")
+	}
+}
+
+// TestNoForeignResources checks that nobody is asked if no other plugin is configured.
+func TestNoForeignResources(t *testing.T) {
+	w := New(Options{Kubelet: nil, Node: nil})
+	w.Look(t.Context())
+	w.Run(t.Context())
+	if got := w.Claimed(gpu.GPU{UUID: "GPU-a"}); got != "" {
+		t.Error(got)
+	}
+}

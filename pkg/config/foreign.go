@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Foreign reports whether another device plugin serves a resource.
+func (n Node) Foreign(resource string) bool {
+	for _, pattern := range n.ForeignResources {
+		prefix, open := strings.CutSuffix(pattern, "*")
+		if resource == pattern || open && strings.HasPrefix(resource, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// NodeGPUs selects GPUs of a node. Each element is a UUID, an index such as "0", or a model. In a
+// model, "*" stands for any text, and case does not matter.
+type NodeGPUs struct {
+	// Include are the GPUs that the node offers, unless Exclude names them.
+	Include []string `toml:"include"`
+	// Exclude are the GPUs that the node leaves to other programs.
+	Exclude []string `toml:"exclude"`
+}
+
+// Has reports whether the node offers a GPU.
+func (g NodeGPUs) Has(uuid string, index int, model string) bool {
+	return names(g.Include, uuid, index, model) && !names(g.Exclude, uuid, index, model)
+}
+
+// names reports whether an element of a list names a GPU.
+func names(list []string, uuid string, index int, model string) bool {
+	for _, element := range list {
+		switch {
+		case isUUID(element):
+			if element == uuid {
+				return true
+			}
+		case isIndex(element):
+			if element == strconv.Itoa(index) {
+				return true
+			}
+		case matches(element, model):
+			return true
+		}
+	}
+	return false
+}
+
+func isUUID(element string) bool {
+	return strings.HasPrefix(element, "GPU-") || strings.HasPrefix(element, "MIG-")
+}
+
+func isIndex(element string) bool {
+	n, err := strconv.Atoi(element)
+	return err == nil && strconv.Itoa(n) == element && n >= 0
+}
+
+// matches reports whether a pattern with "*" matches a model.
+func matches(pattern, model string) bool {
+	quoted := strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*")
+	return regexp.MustCompile("(?is)^" + quoted + "$").MatchString(model)
+}
+
+// foreign checks the resources that other device plugins serve. None may be a resource of an enabled
+// dialect: then two programs would answer for one request.
+func (c *checker) foreign(n Node, enabled []named) {
+	const key = "node.foreign_resources"
+	valid := true
+	for i, pattern := range n.ForeignResources {
+		name := strings.TrimSuffix(pattern, "*")
+		if name != pattern {
+			name += "x"
+		}
+		if !validResourceName(name) {
+			valid = false
+			c.bad(element(key, i), `is %q; allowed: domain/name, which may end with "*", such as "nvidia.com/mig-*"`, pattern)
+		}
+	}
+	for _, r := range enabled {
+		if valid && n.Foreign(r.name) {
+			c.bad(r.key, "is %q, which %s leaves to another device plugin; allowed: another name, or a %s without it", r.name, key, key)
+		}
+	}
+}
+
+// gpus checks a selection of GPUs.
+func (c *checker) gpus(key string, list []string) {
+	for i, e := range list {
+		if e == "" || strings.TrimSpace(e) != e {
+			c.bad(element(key, i), `is %q; allowed: a UUID, an index such as "0", or a model such as "NVIDIA A100*"`, e)
+		}
+	}
+}
