@@ -4,6 +4,7 @@ package placement
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -144,6 +145,15 @@ func (r Room) Lacks(s request.Share) string {
 		lacks = append(lacks, "MPS serves no further container")
 	}
 	return strings.Join(lacks, ", ")
+}
+
+// Emptied returns the capacity of the GPU once it is healthy and no container holds a part of it. A
+// share that Emptied lacks never has room.
+func (r Room) Emptied() Room {
+	r.Healthy, r.Exclusive, r.Common, r.Holders = true, false, false, 0
+	r.FreeMemoryBytes, r.FreeComputePPM = r.MemoryBytes, request.Whole
+	r.FreeSlots, r.FreeClients = math.MaxInt, math.MaxInt
+	return r
 }
 
 // clients returns how many containers the Multi-Process Service serves on a GPU.

@@ -38,7 +38,7 @@ const (
 
 // advice maps the reason of an Event to its fix.
 var advice = map[string]string{ //nolint:gosec // the output contains no secret
-	"VGPURefused":            "follow the message; kubelet tries again by itself",
+	"VGPURefused":            "follow the message: if it is about the pod's spec, recreate the pod; if it is about the node, kubelet tries again by itself",
 	"VGPUEvicted":            "nothing, its controller makes another; if that goes on, no GPU of the cluster has that much room: ask for less, or make room",
 	"VGPUNotEvicted":         "make room on this node, or delete the pod and make it anew",
 	"VGPUUnadjusted":         "delete the pod: it runs without its limits; kubectl vgpu doctor reports how to close that window",

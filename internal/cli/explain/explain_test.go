@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"regexp"
@@ -17,6 +18,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 const mib = 1 << 20
@@ -63,6 +66,7 @@ func about(asks map[string]int64, change func(*Pod)) Pod {
 		}},
 		Now: time.Now(),
 	}
+	p.Asked, p.Invalid = request.FromPod(p.Pod, config.Default().Dialects)
 	change(&p)
 	return p
 }
@@ -130,7 +134,28 @@ func TestPod(t *testing.T) {
 		"of no node":        {about(map[string]int64{ownPrefix + "typo": 1}, pending("Insufficient")), doctor.Problem, "no node has any nri-vgpu.io/typo", "its name spelled so"},
 		"others have it":    {about(memory, pending("0/2 nodes are available")), doctor.Problem, "0/2 nodes are available", "GPU 0 of n1: 8000 MiB, 50 % of the time; wait, ask for less, or delete one of ns/other (8000 MiB)"},
 		"another dialect":   {about(map[string]int64{"example.com/share": 11}, pending("x")), doctor.Problem, "it asks for 11 of example.com/share", "at most 10"},
-		"more than one GPU": {about(map[string]int64{ownMemory: 30000}, func(p *Pod) { pending("x")(p); p.Nodes[0] = node("n1", 32000) }), doctor.Problem, "asks for 30000 MiB of one GPU, and the largest has 16000", "vgpu-number"},
+		"more than one GPU": {about(map[string]int64{ownMemory: 30000}, func(p *Pod) { pending("x")(p); p.Nodes[0] = node("n1", 32000) }), doctor.Problem, "no node can ever start it: container main asks for 30000 MiB of one GPU, and no GPU is that large: the largest has 16000 MiB", "Neither waiting nor deleting other pods helps"},
+		"refused, and larger than any GPU": {about(map[string]int64{ownMemory: 20000}, waits("CreateContainerError", `nri-vgpu refuses container "main": no GPU has room for it`)),
+			doctor.Problem, "container main is refused: no GPU has room", "no GPU is that large: the largest has 16000 MiB to allocate. Neither waiting"},
+		"refused, and larger than the node's GPUs": {about(map[string]int64{ownMemory: 20000}, func(p *Pod) {
+			waits("CreateContainerError", `nri-vgpu refuses container "main": no GPU has room for it`)(p)
+			p.After = append(p.After, agentapi.Overview{Node: "n2", GPUs: []agentapi.GPU{{Node: "n2", Room: &agentapi.Room{MemoryBytes: 32000 * mib}}}})
+		}), doctor.Problem, "container main is refused", "Another node has such a GPU: delete the pod"},
+		"refused, and not all is known": {about(map[string]int64{ownMemory: 20000}, func(p *Pod) {
+			waits("CreateContainerError", `nri-vgpu refuses container "main": no GPU has room for it`)(p)
+			p.Unknown = errors.New("n2 is away")
+		}), doctor.Problem, "container main is refused", "on node n1"},
+		"two dialects": {about(map[string]int64{ownMemory: 1, "alnair/vgpu-memory": 1}, func(p *Pod) { p.SpecInvalid = true }),
+			doctor.Problem, "no node starts it: pod ns/p: container \"main\": asks in two dialects", "recreate the pod"},
+		"an annotation": {about(map[string]int64{ownMemory: 1}, func(p *Pod) { p.Invalid = errors.New("gpu-mem-limit") }), doctor.Problem, "no node starts it: gpu-mem-limit", "annotation"},
+		"kubelet's error": {about(memory, waits("CreateContainerError", "no command\nspecified")), doctor.Problem,
+			"kubelet reports of container main: CreateContainerError: no command specified", "kubectl describe pod -n ns p"},
+		"being made": {about(memory, waits("ContainerCreating", "")), doctor.OK, "its containers are being made", ""},
+		"ends again and again": {about(memory, func(p *Pod) {
+			waits("CrashLoopBackOff", "back-off 10s")(p)
+			p.Pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"}
+		}), doctor.Problem, "it ended with status 3 (Error)", "-c main --previous"},
+
 		"refused": {about(memory, waits("CreateContainerError", `rpc error: nri-vgpu refuses container "main": no GPU has room for it`)),
 			doctor.Problem, "container main is refused: no GPU has room", "free now: GPU 0 of n1: 8000 MiB"},
 		"refused by the guard": {about(memory, waits("CreateContainerError", "nri-vgpu's guard refuses container")), doctor.Problem, "guard refuses", "the agent there does not answer"},
@@ -221,6 +246,25 @@ func TestNode(t *testing.T) {
 	}
 }
 
+// Kubelet's repetition of a refusal is not listed.
+func TestARefusalIsListedOnce(t *testing.T) {
+	p := about(map[string]int64{ownMemory: 4000}, func(p *Pod) {
+		p.Events = []corev1.Event{
+			event("VGPURefused", "container \"main\": no GPU has room"),
+			event("Failed", "Error: nri-vgpu refuses container \"main\": no GPU has room"),
+			event("Failed", "Error: no command specified"),
+		}
+	})
+	var b strings.Builder
+	if err := p.Write(&b); err != nil || strings.Count(b.String(), "no GPU has room") != 1 || !strings.Contains(b.String(), "no command specified") {
+		t.Errorf("written was %q, %v", b.String(), err)
+	}
+	p.Events = p.Events[1:]
+	if list := p.ownEvents(); len(list) != 2 {
+		t.Errorf("without the agent's Event: %+v", list)
+	}
+}
+
 // advice covers every Event reason.
 func TestAdvice(t *testing.T) {
 	source, err := os.ReadFile("../../kube/events/reasons.go")
@@ -235,6 +279,30 @@ func TestAdvice(t *testing.T) {
 	}
 	if len(declared) != len(advice) {
 		t.Errorf("there are %d reasons, and advice for %d", len(declared), len(advice))
+	}
+}
+
+// Reports contain what the texts contain, and empty lists instead of null.
+func TestReports(t *testing.T) {
+	share := agentapi.Share{UUID: "a", MemoryLimitBytes: mib}
+	p := about(map[string]int64{ownMemory: 4000}, func(p *Pod) {
+		uses(share, share)(p)
+		p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "was refused memory")}
+	}).Report()
+	if p.Name != "p" || p.Node != "n1" || p.Requests["main"][ownMemory] != 4000 || len(p.Containers) != 1 || len(p.Findings) != 1 || p.Events[0].Times != 1 {
+		t.Errorf("got %+v", p)
+	}
+	well := node("n1", 16000)
+	overview := &agentapi.Overview{Version: "1", GPUs: []agentapi.GPU{{Node: "n1"}}}
+	n := Node{Node: &well, Agent: &fleet.Agent{Pod: "x"}, Overview: overview, Events: []corev1.Event{event("Other", ""), event("GPUUnhealthy", "lost")}}.Report()
+	if n.Name != "n1" || n.Agent != "1" || n.Offers[ownMemory] != 16000 || len(n.GPUs) != 1 || len(n.Events) != 1 {
+		t.Errorf("got %+v", n)
+	}
+	for _, value := range []any{about(nil, func(p *Pod) { p.Events = nil }).Report(), Node{Node: &well}.Report()} {
+		raw, err := json.Marshal(value)
+		if err != nil || strings.Contains(string(raw), "null") {
+			t.Errorf("got %s, %v", raw, err)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // betweenLooks is the time between two observations, which measure the current
@@ -35,16 +36,30 @@ func GatherPod(ctx context.Context, f *fleet.Fleet, namespace, name string) (Pod
 		return p, err
 	}
 	p.Nodes, p.Unknown = f.Nodes(ctx)
+	p.read(ctx, f)
 	p.look(ctx, f)
 	p.Now = time.Now()
 	return p, ctx.Err()
 }
 
-// look queries the agent of the pod's node, or all agents if the pod has no node.
+// read reads the request of the pod by the nodes' configuration. Users who may not read the
+// configuration get an explanation without the request.
+func (p *Pod) read(ctx context.Context, f *fleet.Fleet) {
+	cfg, err := f.Config(ctx)
+	if err != nil {
+		return
+	}
+	p.Asked, p.Invalid = request.Read(p.Pod, cfg)
+	_, err = request.FromPod(p.Pod, cfg.Dialects)
+	p.SpecInvalid = err != nil
+}
+
+// look queries the agent of the pod's node. look queries all agents if the pod has no node, or waits
+// on its node.
 func (p *Pod) look(ctx context.Context, f *fleet.Fleet) {
 	agents, err := f.Agents(ctx)
 	p.unknown(err)
-	if node := p.Pod.Spec.NodeName; node != "" {
+	if node := p.Pod.Spec.NodeName; node != "" && p.Pod.Status.Phase != corev1.PodPending {
 		agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool { return a.Node != node })
 	}
 	p.Before, err = f.OverviewsOf(ctx, agents)

@@ -19,6 +19,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/why"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -30,6 +32,9 @@ const (
 	nearLimit = 0.9
 )
 
+// makes are the reasons of containers that kubelet is making.
+var makes = []string{"", "ContainerCreating", "PodInitializing"}
+
 // Pod contains the facts about a pod.
 type Pod struct {
 	Pod    *corev1.Pod
@@ -38,6 +43,11 @@ type Pod struct {
 	// Before and After are two observations of the pod's node, a moment apart.
 	// The observations cover all nodes if the pod has no node yet.
 	Before, After []agentapi.Overview
+	// Asked is the request of the pod. Invalid is the error in the request.
+	Asked   request.Pod
+	Invalid error
+	// SpecInvalid reports whether the error is in the spec, and not in an annotation.
+	SpecInvalid bool
 	// Unknown is the error if agents could not be queried.
 	Unknown error
 	Now     time.Time
@@ -51,11 +61,18 @@ func (p Pod) Findings() []doctor.Finding {
 		return []doctor.Finding{fine("request", "it asks for no part of a GPU, and gets none: no limit of its containers names one of %s", strings.Join(p.offers(), ", "))}
 	}
 	ended := p.Pod.Status.Phase == corev1.PodSucceeded || p.Pod.Status.Phase == corev1.PodFailed
-	if p.Pod.Spec.NodeName == "" && !ended {
+	switch {
+	case ended:
+	case p.Invalid != nil:
+		all = append(all, problem("request", p.fixInvalid(), "no node starts it: %v", p.Invalid))
+	case p.Pod.Spec.NodeName == "":
 		all = append(all, p.unscheduled(asked)...)
 	}
 	all = append(all, p.refused()...)
 	all = append(all, p.told()...)
+	if !slices.ContainsFunc(all, func(f doctor.Finding) bool { return f.Level == doctor.Problem }) {
+		all = append(all, p.kubelet()...)
+	}
 	all = append(all, p.held()...)
 	all = append(all, p.node()...)
 	if p.Unknown != nil {
@@ -101,6 +118,9 @@ func (p Pod) unscheduled(asked map[string]int64) []doctor.Finding {
 			all = append(all, f)
 		}
 	}
+	if never := why.Never(p.Asked, p.everywhere()); never != "" && len(all) == 0 {
+		all = append(all, problem("request", why.NeverAdvice, "no node can ever start it: %s", never))
+	}
 	if len(all) == 0 {
 		all = append(all, problem("scheduling", p.makeRoom(), "no node takes it: %s", said))
 	} else {
@@ -130,43 +150,53 @@ func (p Pod) short(name string, want int64) (doctor.Finding, bool) {
 	case want > most:
 		return problem("request", fmt.Sprintf("ask for at most %d, or add a node with more", most),
 			"it asks for %d of %s, and the most that a node has in all is %d (%s)", want, name, most, where), true
-	case name == ownMemory:
-		return p.moreThanAGPU()
 	}
 	return doctor.Finding{}, false
 }
 
-// moreThanAGPU returns a finding if no single GPU has the requested memory. The
-// scheduler compares the request with the sum of a node's GPUs.
-func (p Pod) moreThanAGPU() (doctor.Finding, bool) {
-	most := int64(0)
-	for _, o := range p.After {
-		for _, g := range o.GPUs {
-			if g.Room != nil {
-				most = max(most, int64(g.Room.MemoryBytes>>20))
-			}
-		}
+// everywhere returns the GPUs of all nodes, or nothing if some are not known.
+func (p Pod) everywhere() [][]placement.Room {
+	if p.Unknown != nil {
+		return nil
 	}
-	containers := slices.Concat(p.Pod.Spec.InitContainers, p.Pod.Spec.Containers)
-	for _, c := range containers {
-		if n := Asked(c, p.Nodes)[ownMemory]; most > 0 && n > most {
-			return problem("request", fmt.Sprintf("ask for at most %d MiB of each GPU (%s), and for more GPUs (%svgpu-number)", most, ownMemory, ownPrefix),
-				"container %s asks for %d MiB of one GPU, and the largest has %d MiB to give", c.Name, n, most), true
-		}
+	return slices.Collect(maps.Values(why.Rooms(p.After)))
+}
+
+// here returns the overviews of the pod's node, or of all nodes if the pod has no node.
+func (p Pod) here() []agentapi.Overview {
+	if p.Pod.Spec.NodeName == "" {
+		return p.After
 	}
-	return doctor.Finding{}, false
+	return slices.DeleteFunc(slices.Clone(p.After), func(o agentapi.Overview) bool { return o.Node != p.Pod.Spec.NodeName })
+}
+
+// fixRefusal returns what to do about a refusal with this message.
+func (p Pod) fixRefusal(message string) string {
+	switch {
+	case strings.Contains(message, "guard refuses"):
+		return "kubectl vgpu doctor " + p.Pod.Spec.NodeName + ": the agent there does not answer; the container is made when it does"
+	case !strings.Contains(message, "no GPU has room"):
+		return advice["VGPURefused"]
+	}
+	if never := why.Never(p.Asked, p.everywhere()); never != "" {
+		return never + ". " + why.NeverAdvice
+	}
+	if never := why.Never(p.Asked, slices.Collect(maps.Values(why.Rooms(p.here())))); never != "" {
+		return fmt.Sprintf("%s on node %s. Another node has such a GPU: delete the pod, so that its controller makes another", never, p.Pod.Spec.NodeName)
+	}
+	return p.makeRoom()
 }
 
 // makeRoom describes the GPUs with the most free memory, and the pods that hold
 // the rest.
 func (p Pod) makeRoom() string {
-	text := "free now: " + describeRooms(rooms(p.After)) + "; wait, ask for less, or delete one of "
+	text := "free now: " + describeRooms(rooms(p.here())) + "; wait, ask for less, or delete one of "
 	type holder struct {
 		name  string
 		bytes uint64
 	}
 	var holders []holder
-	for _, o := range p.After {
+	for _, o := range p.here() {
 		for _, c := range o.Containers {
 			h := holder{name: c.Namespace + "/" + c.Pod}
 			for _, s := range c.GPUs {
@@ -176,7 +206,7 @@ func (p Pod) makeRoom() string {
 		}
 	}
 	if len(holders) == 0 {
-		return "free now: " + describeRooms(rooms(p.After)) + "; see what else the scheduler reports: selectors, taints, CPU, memory"
+		return "free now: " + describeRooms(rooms(p.here())) + "; see what else the scheduler reports: selectors, taints, CPU, memory"
 	}
 	slices.SortStableFunc(holders, func(a, b holder) int { return cmp.Compare(b.bytes, a.bytes) })
 	var names []string
@@ -195,14 +225,7 @@ func (p Pod) refused() []doctor.Finding {
 		if w == nil || !strings.Contains(w.Message, "nri-vgpu") {
 			continue
 		}
-		fix := advice["VGPURefused"]
-		switch {
-		case strings.Contains(w.Message, "guard refuses"):
-			fix = "kubectl vgpu doctor " + p.Pod.Spec.NodeName + ": the agent there does not answer; the container is made when it does"
-		case strings.Contains(w.Message, "no GPU has room"):
-			fix = p.makeRoom()
-		}
-		all = append(all, problem("refused", fix, "container %s is refused: %s", s.Name, ownWords(w.Message)))
+		all = append(all, problem("refused", p.fixRefusal(w.Message), "container %s is refused: %s", s.Name, ownWords(w.Message)))
 	}
 	return all
 }
@@ -220,6 +243,33 @@ func ownWords(message string) string {
 	return message
 }
 
+// fixInvalid returns what to do about an invalid request. A pod's resources never change, but its
+// annotations may.
+func (p Pod) fixInvalid() string {
+	if p.SpecInvalid {
+		return "correct the resource limits of the spec, and recreate the pod: the resources of a pod cannot change"
+	}
+	return "correct or remove the annotation; kubelet tries again by itself"
+}
+
+// kubelet returns what kubelet reports of containers that wait for another reason than nri-vgpu.
+func (p Pod) kubelet() []doctor.Finding {
+	var all []doctor.Finding
+	for _, s := range slices.Concat(p.Pod.Status.InitContainerStatuses, p.Pod.Status.ContainerStatuses) {
+		w := s.State.Waiting
+		if w == nil || slices.Contains(makes, w.Reason) || strings.Contains(w.Message, "nri-vgpu") {
+			continue
+		}
+		text := strings.TrimSuffix(w.Reason+": "+oneLine(w.Message), ": ")
+		if ended := s.LastTerminationState.Terminated; ended != nil {
+			text += fmt.Sprintf("; it ended with status %d (%s)", ended.ExitCode, ended.Reason)
+		}
+		all = append(all, problem("container", fmt.Sprintf("this is not about GPUs: kubectl describe pod -n %[1]s %[2]s; kubectl logs -n %[1]s %[2]s -c %[3]s --previous", p.Pod.Namespace, p.Pod.Name, s.Name),
+			"kubelet reports of container %s: %s", s.Name, text))
+	}
+	return all
+}
+
 // told returns the findings of Events that still apply.
 func (p Pod) told() []doctor.Finding {
 	waits := slices.ContainsFunc(p.Pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running == nil && s.State.Terminated == nil })
@@ -233,11 +283,7 @@ func (p Pod) told() []doctor.Finding {
 			if !waits || kubelet {
 				continue // the problem is over, or the kubelet reports the same
 			}
-			fix := advice[e.Reason]
-			if strings.Contains(e.Message, "no GPU has room") {
-				fix = p.makeRoom()
-			}
-			all = append(all, problem("refused", fix, "refused %d times, last %s: %s", times(e), ago(p.Now, fleet.LastSeen(e).Time), oneLine(e.Message)))
+			all = append(all, problem("refused", p.fixRefusal(e.Message), "refused %d times, last %s: %s", times(e), ago(p.Now, fleet.LastSeen(e).Time), oneLine(e.Message)))
 			continue
 		}
 		all = append(all, warning("event", advice[e.Reason], "%s, %s: %s", e.Reason, ago(p.Now, fleet.LastSeen(e).Time), oneLine(e.Message)))
@@ -385,7 +431,16 @@ func (p Pod) Write(w io.Writer) error {
 	if err := writeFindings(w, p.Findings()); err != nil {
 		return err
 	}
-	return writeEvents(w, p.Events, p.Now)
+	return writeEvents(w, p.ownEvents(), p.Now)
+}
+
+// ownEvents returns the Events without those in which kubelet repeats a refusal that the agent
+// reports.
+func (p Pod) ownEvents() []corev1.Event {
+	refused := slices.ContainsFunc(p.Events, func(e corev1.Event) bool { return e.Reason == "VGPURefused" })
+	return slices.DeleteFunc(slices.Clone(p.Events), func(e corev1.Event) bool {
+		return refused && e.Reason == "Failed" && strings.Contains(e.Message, "nri-vgpu refuses")
+	})
 }
 
 func (p Pod) writeGPUs(w io.Writer) error {

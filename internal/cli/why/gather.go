@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -61,6 +62,11 @@ func roomsOf(ctx context.Context, f *fleet.Fleet, nodes []corev1.Node) (map[stri
 		return !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == a.Node && !listed(&n) })
 	})
 	overviews, err := f.OverviewsOf(ctx, agents)
+	return Rooms(overviews), err
+}
+
+// Rooms returns the free parts of each GPU that agents report, by the node's name.
+func Rooms(overviews []agentapi.Overview) map[string][]placement.Room {
 	rooms := map[string][]placement.Room{}
 	for _, o := range overviews {
 		for _, g := range o.GPUs {
@@ -72,7 +78,7 @@ func roomsOf(ctx context.Context, f *fleet.Fleet, nodes []corev1.Node) (map[stri
 			}
 		}
 	}
-	return rooms, err
+	return rooms
 }
 
 // judge judges nodes by the pods of the cluster.

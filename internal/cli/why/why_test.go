@@ -173,6 +173,24 @@ func answer(t *testing.T, p *corev1.Pod) Answer {
 	return a
 }
 
+func TestReport(t *testing.T) {
+	r := answer(t, pod("train", map[corev1.ResourceName]int64{memory: 12 << 10})).Report()
+	if !r.Waits || r.Name != "train" || len(r.Containers) != 1 || len(r.Nodes) != 4 || !strings.HasPrefix(r.Conclusion, "No GPU of 4 nodes has room") {
+		t.Errorf("got %+v", r)
+	}
+	if g := r.Nodes[0].GPUs[1]; r.Nodes[0].Name != "half" || g.Index != 1 || g.FreeMemoryBytes != 8*gib || g.Against != "8192 of 12288 MiB are free" {
+		t.Errorf("the first node is %+v", r.Nodes[0])
+	}
+	if r := answer(t, pod("invalid", map[corev1.ResourceName]int64{memory: 1, cores: 101})).Report(); r.Invalid == "" || len(r.Nodes) != 0 {
+		t.Errorf("of an invalid request: %+v", r)
+	}
+	few := answer(t, pod("train", map[corev1.ResourceName]int64{memory: 1}))
+	few.Unknown = errors.New("no answer")
+	if r := few.Report(); r.Unknown != "no answer" {
+		t.Errorf("with an agent that does not answer: %+v", r)
+	}
+}
+
 func TestWrite(t *testing.T) {
 	waiting := pod("train", map[corev1.ResourceName]int64{memory: 12 << 10, cores: 50})
 	waiting.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/4 nodes are available:\n 4 no GPU of the node has room for the pod."}}
@@ -183,7 +201,8 @@ func TestWrite(t *testing.T) {
 	invalid := pod("invalid", map[corev1.ResourceName]int64{memory: 1, "nri-vgpu.io/vgpu-cores": 101})
 	var out bytes.Buffer
 	two := pod("two", map[corev1.ResourceName]int64{memory: 8 << 10, number: 2})
-	for _, p := range []*corev1.Pod{waiting, two, small, bound, pod("plain", nil), invalid} {
+	large := pod("large", map[corev1.ResourceName]int64{memory: 20000})
+	for _, p := range []*corev1.Pod{waiting, two, large, small, bound, pod("plain", nil), invalid} {
 		out.WriteString("--- " + p.Name + "\n")
 		if err := answer(t, p).Write(&out, 0); err != nil {
 			t.Fatal(err)

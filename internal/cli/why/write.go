@@ -40,7 +40,7 @@ func (a Answer) Write(w io.Writer, most int) error {
 	name := a.Pod.Namespace + "/" + a.Pod.Name
 	switch {
 	case a.Invalid != nil:
-		_, err := fmt.Fprintf(w, "The request of pod %s is invalid, and no node starts it: %v\n", name, a.Invalid)
+		_, err := fmt.Fprintf(w, "The request of pod %s is invalid, and no node starts it: %v\n-> correct the spec and recreate the pod\n", name, a.Invalid)
 		return err
 	case !a.waits():
 		_, err := fmt.Fprintf(w, "Pod %s waits for no node: it is on %s (%s).\n-> kubectl vgpu describe pod -n %s %s\n",
@@ -131,7 +131,29 @@ func (a Answer) conclusion() string {
 	case excluded == len(a.Nodes):
 		return "No node accepts the pod, apart from its GPUs: see the reasons above."
 	}
+	if never := a.never(); never != "" {
+		return "No node can ever start the pod: " + never + ". " + NeverAdvice
+	}
 	return fmt.Sprintf("No GPU of %d nodes has room: wait, ask for less, or delete a pod (kubectl vgpu get pods -A).", len(a.Nodes))
+}
+
+// NeverAdvice is what to do about a pod that Never describes.
+const NeverAdvice = "Neither waiting nor deleting other pods helps: recreate the pod with a smaller request, or add a node with such GPUs."
+
+// never returns the reason of Never, or "" if the GPUs of a node are not known.
+func (a Answer) never() string {
+	var nodes [][]placement.Room
+	for _, n := range a.Nodes {
+		if len(n.GPUs) == 0 {
+			return ""
+		}
+		var rooms []placement.Room
+		for _, g := range n.GPUs {
+			rooms = append(rooms, g.Room)
+		}
+		nodes = append(nodes, rooms)
+	}
+	return Never(a.Asked, nodes)
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
