@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 
@@ -19,21 +20,51 @@ import (
 // limit.
 const memoryLimit = 16 << 20
 
+const usage = `The container runtime starts nri-vgpu-guard from its directory of NRI plugins, without
+arguments. While the agent does not answer, nri-vgpu-guard refuses containers that request
+GPUs, and hides GPUs from all other containers. "nri-vgpu install" installs the program.
+
+  --help     print this text
+  --version  print the version
+`
+
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == "--version" {
-		fmt.Println(version.Version)
-		return
-	}
-	debug.SetMemoryLimit(memoryLimit)
-	debug.SetGCPercent(25)
-	program, err := os.Executable()
-	if err == nil {
-		err = run(program)
+	answered, err := answer(os.Args[1:], os.Stdout)
+	if err == nil && !answered {
+		err = guardNode()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "nri-vgpu-guard:", err)
 		os.Exit(1)
 	}
+}
+
+// answer answers the arguments of a person, and reports whether it did. The runtime passes no
+// arguments.
+func answer(args []string, out io.Writer) (bool, error) {
+	if len(args) == 0 {
+		return false, nil
+	}
+	switch args[0] {
+	case "--version":
+		_, err := fmt.Fprintln(out, version.Version)
+		return true, err
+	case "--help", "-h", "help":
+		_, err := fmt.Fprint(out, usage)
+		return true, err
+	}
+	return true, fmt.Errorf("the argument %q is unknown; allowed: --help, --version", args[0])
+}
+
+// guardNode runs the guard until the runtime ends it.
+func guardNode() error {
+	debug.SetMemoryLimit(memoryLimit)
+	debug.SetGCPercent(25)
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return run(program)
 }
 
 func run(program string) error {
