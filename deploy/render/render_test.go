@@ -290,6 +290,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"a value that is misspelt":     {[]string{"--set", "image.tags=x"}, "tags"},
 		"two configurations":           {[]string{"--set", "config.log.level=info", "--set-file", "configFile=../../config.toml"}, "leave one of them out"},
 		"a certificate for clear text": {[]string{"--set", "prometheus.certificateSecret=tls"}, "metrics.authentication"},
+		"a root that is overridden":    {[]string{"--set", "config.driver.root=/run/nvidia/driver"}, "set driver.root instead"},
 		"no TOML":                      {[]string{"--set", "configFile=x"}, "no TOML"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,6 +39,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- $own = .Values.configFile | fromToml }}
 {{- with $own.Error }}{{ fail (printf "configFile is no TOML: %s" .) }}{{ end }}
 {{- end }}
+{{- if ne (dig "driver" "root" "/" $own) "/" }}{{ fail "config.driver.root has no effect, because the chart passes --driver-root to the agent: set driver.root instead" }}{{ end }}
 {{- $config := mergeOverwrite (include "nri-vgpu.defaults" . | fromYaml) (deepCopy $own) }}
 {{- toYaml $config }}
 {{- end }}
