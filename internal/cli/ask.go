@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,12 +19,27 @@ import (
 func mgctl() *cobra.Command {
 	root := &cobra.Command{
 		Use:           paths.Mgctl,
+		Version:       version.Version,
 		Short:         "Show the users of this container's GPUs or, on a node, of all GPUs",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(getCommand("gpus"), pingCommand(), bothVersionsCommand())
+	metaGPUsFlags(root)
+	get := getCommand("gpus")
+	get.Aliases = []string{"g"}
+	root.AddCommand(get, pingCommand(), bothVersionsCommand())
 	return root
+}
+
+// metaGPUsFlags adds the flags of MetaGPU's mgctl that have no effect here, so that scripts work
+// unchanged. The agent's socket needs no address, and the kernel identifies the client.
+func metaGPUsFlags(root *cobra.Command) {
+	const ignored = "accepted as in MetaGPU's mgctl, without effect"
+	flags := root.PersistentFlags()
+	flags.StringP("addr", "s", "", ignored+": the agent's socket has a fixed path")
+	flags.StringP("token", "t", "", ignored+": the kernel identifies the client")
+	flags.Bool("json-log", false, ignored)
+	flags.Bool("verbose", false, ignored)
 }
 
 // socketFlag adds the flag for the path of the agent's socket.
@@ -67,8 +81,8 @@ Exit status: 0 success, 3 no agent answers, 1 any other error.`,
 	}
 	cmd.AddCommand(
 		listCommand("processes", "Show the processes that use GPUs, with their GPU time, memory and limits",
-			show.Asking.Processes, "process", "ps"),
-		listCommand("devices", "Show the GPUs, with used and total memory and shares", show.Asking.Devices, append(aliases, "device")...))
+			show.Asking.Processes, "process", "ps", "p"),
+		listCommand("devices", "Show the GPUs, with used and total memory and shares", show.Asking.Devices, append(aliases, "device", "d")...))
 	return cmd
 }
 
@@ -88,7 +102,7 @@ func listCommand(name, short string, list func(show.Asking, context.Context) err
 			return list(a, ctx)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", show.FormatTable, strings.Join(show.Formats, ", ")+" (raw: tab-separated, unrounded, no headings)")
+	outputFlag(cmd, &output, show.Formats)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "refresh every second; on a terminal, in place")
 	socketFlag(cmd, &socket)
 	return cmd

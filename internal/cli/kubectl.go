@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +21,6 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/why"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
 )
 
@@ -40,6 +38,7 @@ func kubectlVgpu() *cobra.Command {
 	root := &cobra.Command{
 		Use:         plugin,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl vgpu"},
+		Version:     version.Version,
 		Short:       "Show GPUs, their users, and why pods wait for them; resize parts of GPUs",
 		Long: `Show the GPUs of a cluster, their users and the use of each part, why a pod waits, was
 refused or is slow, and what is wrong with a node. Resize the parts of running containers.
@@ -221,73 +220,6 @@ func (c *cluster) complete(kind string) cobra.CompletionFunc {
 	}
 }
 
-func describePodCommand(c *cluster) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "pod POD...",
-		Aliases: []string{"pods", "po"},
-		Short:   "Explain why a pod waits, was refused or is slow",
-		Long: `Show which part of GPUs a pod requests and has, and explain why it waits, was refused or
-is slow. The text after each arrow states what to do.
-
-The command samples the pod twice, a second apart. Exit status: 0 if the pod exists, even
-if something is wrong with it.`,
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: c.complete("pods"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.connected(cmd, func(ctx context.Context, f *fleet.Fleet, namespace string) error {
-				return inTurn(args, cmd.OutOrStdout(), func(name string) error {
-					p, err := explain.GatherPod(ctx, f, namespace, name)
-					if err != nil {
-						return err
-					}
-					return p.Write(cmd.OutOrStdout())
-				})
-			})
-		},
-	}
-	return cmd
-}
-
-// mostNodes is the number of nodes that the command "why" shows without --all.
-const mostNodes = 20
-
-func whyCommand(c *cluster) *cobra.Command {
-	var all bool
-	cmd := &cobra.Command{
-		Use:   "why POD...",
-		Short: "Explain for each node and GPU why a pod waits",
-		Long: `Show for each node and GPU what a waiting pod lacks there, or why the node does not
-accept the pod: cordons, taints, selectors and the sums of resources. The nodes that are
-closest to a fit come first.
-
-Nodes that list their GPUs (scheduling.mode = "scheduler") are judged as
-nri-vgpu-scheduler judges them. For other nodes the command asks their agents.
-
-Exit status: 0 if the pod exists, whether it waits or not.`,
-		Example: `  kubectl vgpu why train-1
-  kubectl vgpu why -n shop train-1 --all`,
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: c.complete("pods"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.connected(cmd, func(ctx context.Context, f *fleet.Fleet, namespace string) error {
-				most := mostNodes
-				if all {
-					most = 0
-				}
-				return inTurn(args, cmd.OutOrStdout(), func(name string) error {
-					answer, err := why.Gather(ctx, f, namespace, name)
-					if err != nil {
-						return err
-					}
-					return answer.Write(cmd.OutOrStdout(), most)
-				})
-			})
-		},
-	}
-	cmd.Flags().BoolVar(&all, "all", false, fmt.Sprintf("show all nodes instead of %d", mostNodes))
-	return cmd
-}
-
 func resizeCommand(c *cluster) *cobra.Command {
 	var o resize.Options
 	cmd := &cobra.Command{
@@ -326,45 +258,6 @@ it within --timeout.`,
 	return cmd
 }
 
-// inTurn calls each for every name in order, with an empty line between outputs.
-func inTurn(names []string, out io.Writer, each func(name string) error) error {
-	for i, name := range names {
-		if i > 0 {
-			fmt.Fprintln(out)
-		}
-		if err := each(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func describeNodeCommand(c *cluster) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "node NODE...",
-		Aliases: []string{"nodes", "no"},
-		Short:   "Show a node's GPUs, their users, and what is wrong",
-		Long: `Show what a node offers, which containers have which part of each GPU, what is wrong with
-the node and how to fix it, and its latest Events of nri-vgpu.
-
-Exit status: 0 if the node exists, even if something is wrong with it; see doctor.`,
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: c.complete("nodes"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.connected(cmd, func(ctx context.Context, f *fleet.Fleet, _ string) error {
-				return inTurn(args, cmd.OutOrStdout(), func(name string) error {
-					n, err := explain.GatherNode(ctx, f, name)
-					if err != nil {
-						return err
-					}
-					return n.Write(cmd.OutOrStdout())
-				})
-			})
-		},
-	}
-	return cmd
-}
-
 // examined contains the findings of one node.
 type examined struct {
 	Node     string           `json:"node"`
@@ -385,8 +278,8 @@ Exit status: 1 if there is a problem. To fix each, do what follows its arrow.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd)
 			defer stop()
-			if output != "table" && output != "json" {
-				return fmt.Errorf("--output is %q; allowed: table, json", output)
+			if err := show.CheckFormat(output, show.ReportFormats); err != nil {
+				return err
 			}
 			f, _, err := c.connect()
 			if err != nil {
@@ -408,7 +301,8 @@ Exit status: 1 if there is a problem. To fix each, do what follows its arrow.`,
 				all = append(all, examined{name, findings})
 				sound = sound && doctor.Sound(findings)
 			}
-			if err := writeExamined(cmd.OutOrStdout(), all, output); err != nil {
+			err = report(cmd.OutOrStdout(), output, all, func(out io.Writer) error { return writeExamined(out, all) })
+			if err != nil {
 				return err
 			}
 			if !sound {
@@ -417,18 +311,13 @@ Exit status: 1 if there is a problem. To fix each, do what follows its arrow.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	outputFlag(cmd, &output, show.ReportFormats)
 	return cmd
 }
 
 var errUnsoundNodes = errors.New("found problems; to fix each, do what follows its arrow")
 
-func writeExamined(out io.Writer, all []examined, output string) error {
-	if output == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(all)
-	}
+func writeExamined(out io.Writer, all []examined) error {
 	for i, e := range all {
 		if i > 0 {
 			fmt.Fprintln(out)

@@ -47,12 +47,10 @@ func (h *here) everywhere()                                                     
 
 // listing adds the output flags that listing commands share.
 func listing(cmd *cobra.Command, l *show.Listing) {
-	cmd.Flags().StringVarP(&l.Format, "output", "o", show.FormatTable, strings.Join(show.ViewFormats, ", "))
+	outputFlag(cmd, &l.Format, show.ViewFormats)
 	cmd.Flags().StringVar(&l.Order, "sort-by", show.ByName, strings.Join(show.Orders, ", "))
 	cmd.Flags().BoolVar(&l.NoHeaders, "no-headers", false, "omit the headings of tables")
-	for name, values := range map[string][]string{"output": show.ViewFormats, "sort-by": show.Orders} {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
+	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions(show.Orders, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // interruptible returns a context that SIGINT and SIGTERM cancel.
@@ -165,8 +163,8 @@ func allCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := interruptible(cmd)
 			defer stop()
-			if output != show.FormatJSON {
-				return fmt.Errorf("--output is %q; allowed: json", output)
+			if err := show.CheckFormat(output, []string{show.FormatJSON}); err != nil {
+				return err
 			}
 			source := show.Local{Socket: socketOr(h.socket)}
 			if each {

@@ -18,18 +18,6 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/verify"
 )
 
-// statusError is an error with the exit status that it causes.
-type statusError struct {
-	error
-	status int
-}
-
-// These constants are the exit statuses of verify.
-const (
-	exitDoesNotHold = 1
-	exitNotVerified = 2
-)
-
 func verifyCommand() *cobra.Command {
 	var opts verify.Options
 	var only, jsonFile, htmlFile string

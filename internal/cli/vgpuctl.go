@@ -13,16 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/local"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
-
-// exitAway is the exit status if no agent answers.
-const exitAway = 3
 
 // Main runs the program with its name and arguments, and returns the exit status.
 func Main(args []string) int {
@@ -37,23 +33,19 @@ func Main(args []string) int {
 	}
 	root.SetArgs(rest)
 	err := root.Execute()
-	if err == nil {
-		return 0
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", root.DisplayName(), err)
 	}
-	fmt.Fprintf(os.Stderr, "%s: %v\n", root.DisplayName(), err)
-	if errors.Is(err, agentapi.ErrAway) {
-		return exitAway
-	}
-	var status statusError
-	if errors.As(err, &status) {
-		return status.status
-	}
-	return 1
+	return exitStatusOf(err)
 }
+
+// Commands returns the root commands of all programs.
+func Commands() []*cobra.Command { return []*cobra.Command{vgpuctl(), kubectlVgpu(), mgctl()} }
 
 func vgpuctl() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "vgpuctl",
+		Version:       version.Version,
 		Short:         "Run programs under GPU limits, show limits and use, find problems",
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -73,7 +65,8 @@ func runCommand() *cobra.Command {
 		Short: "Run a program under limits without Kubernetes",
 		Long: `Run a program and all its child processes under limits on one or more GPUs.
 The program replaces vgpuctl: it keeps the process id, terminal, signals and
-exit status.
+exit status. If the program does not exist, the exit status is 127; if the program
+cannot be started, 126; if vgpuctl fails, 1.
 
 Runs with the same --group share one limit; the first run sets it, the others
 omit it. The limits hold programs that cooperate. A program that wants to
@@ -94,7 +87,7 @@ evade them can; run it in a container instead.`,
 			if request.Empty() && group == "" {
 				return errors.New("no limit is set: set --memory, --cores or both, or the --group of a run that has limits")
 			}
-			return local.Run(cmd.Context(), request, group, args)
+			return unstarted(local.Run(cmd.Context(), request, group, args))
 		},
 	}
 	flags := cmd.Flags()
@@ -108,12 +101,6 @@ evade them can; run it in a container instead.`,
 	return cmd
 }
 
-// formats are the output formats of status.
-var formats = map[string]func(io.Writer, []local.Holder) error{
-	"table": local.WriteTable,
-	"json":  local.WriteJSON,
-}
-
 func statusCommand() *cobra.Command {
 	var output, runDir string
 	cmd := &cobra.Command{
@@ -121,19 +108,18 @@ func statusCommand() *cobra.Command {
 		Short: "Show limits and use of each GPU, for this container or for all on the node",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			write, ok := formats[output]
-			if !ok {
-				return fmt.Errorf("--output is %q; allowed: table, json", output)
+			if err := show.CheckFormat(output, show.ReportFormats); err != nil {
+				return err
 			}
 			holders, err := local.Status(local.Places{
 				RunDir:   runDir,
 				RunPages: os.Getenv("NRI_VGPU_DIR"),
 				Groups:   local.GroupsDir(os.Getenv, os.Getuid()),
 			})
-			return errors.Join(write(cmd.OutOrStdout(), holders), err)
+			return errors.Join(report(cmd.OutOrStdout(), output, holders, func(out io.Writer) error { return local.WriteTable(out, holders) }), err)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	outputFlag(cmd, &output, show.ReportFormats)
 	cmd.Flags().StringVar(&runDir, "run-dir", "/run/nri-vgpu", "the agent's paths.run_dir")
 	return cmd
 }
@@ -148,6 +134,9 @@ func doctorCommand() *cobra.Command {
 		Short: "Find what keeps nri-vgpu from working on this node, and show how to fix it",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := show.CheckFormat(output, show.ReportFormats); err != nil {
+				return err
+			}
 			cfg := config.Default()
 			if path != "" {
 				var err error
@@ -159,15 +148,8 @@ func doctorCommand() *cobra.Command {
 				return err
 			}
 			findings := doctor.Examine(doctor.Gather(cmd.Context(), cfg))
-			write := doctor.WriteTable
-			switch output {
-			case "table":
-			case "json":
-				write = doctor.WriteJSON
-			default:
-				return fmt.Errorf("--output is %q; allowed: table, json", output)
-			}
-			if err := write(cmd.OutOrStdout(), findings); err != nil {
+			err := report(cmd.OutOrStdout(), output, findings, func(out io.Writer) error { return doctor.WriteTable(out, findings) })
+			if err != nil {
 				return err
 			}
 			if !doctor.Sound(findings) {
@@ -176,7 +158,7 @@ func doctorCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	outputFlag(cmd, &output, show.ReportFormats)
 	cmd.Flags().StringVar(&path, "config", "", "path of the node's config.toml; defaults apply without a file")
 	cmd.Flags().StringVar(&root, "root", "", "mount point of the node's root, in a container; the container needs the node's network")
 	return cmd

@@ -31,6 +31,7 @@ const (
 const (
 	seeAgent      = "kubectl -n nri-vgpu-system get pods -o wide; kubectl -n nri-vgpu-system logs daemonset/nri-vgpu"
 	reinstall     = "kubectl -n nri-vgpu-system rollout restart daemonset/nri-vgpu"
+	onTheNode     = "run this on the node itself, as root; if this is the node, install containerd or CRI-O"
 	editNRI       = "edit [plugins.'io.containerd.nri.v1.nri'] in /etc/containerd/config.toml, then: systemctl restart containerd"
 	generateCDI   = "nvidia-ctk cdi generate --device-name-strategy=uuid --output=/etc/cdi/nvidia.yaml"
 	updateRuntime = "update to containerd 2.1 or CRI-O 1.34, or newer"
@@ -39,7 +40,7 @@ const (
 func checkRuntime(f Facts) []Finding {
 	rt := f.Runtime
 	if rt.Name == "" {
-		return []Finding{found(Warning, "run this on the node itself, as root", "neither containerd nor CRI-O was found")}
+		return []Finding{found(Warning, onTheNode, "neither containerd nor CRI-O was found")}
 	}
 	// The version alone determines whether containerd and CRI-O support CDI.
 	if !runtimes.Detect(rt.Name, rt.Version, "").CDI {
@@ -51,7 +52,10 @@ func checkRuntime(f Facts) []Finding {
 func checkNRI(f Facts) []Finding {
 	rt := f.Runtime
 	fix := editNRI
-	if rt.Name == "cri-o" {
+	switch rt.Name {
+	case "":
+		fix = onTheNode
+	case "cri-o":
 		fix = "set enable_nri = true under [crio.nri] in /etc/crio/crio.conf.d/, then: systemctl restart crio"
 	}
 	if rt.SettingsErr == nil && rt.Settings.NRIDisabled {
@@ -91,8 +95,11 @@ func checkNRISettings(f Facts, s Settings) []Finding {
 
 func checkGuard(f Facts) []Finding {
 	g := f.Guard
-	restart := "systemctl restart containerd"
-	if f.Runtime.Name == "cri-o" {
+	restart := "restart the container runtime: systemctl restart containerd (or crio)"
+	switch f.Runtime.Name {
+	case "containerd":
+		restart = "systemctl restart containerd"
+	case "cri-o":
 		restart = "systemctl restart crio"
 	}
 	restart += "   # running containers go on"

@@ -6,7 +6,6 @@
 package doctor
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -171,13 +170,6 @@ func Sound(findings []Finding) bool {
 		}
 	}
 	return true
-}
-
-// WriteJSON writes findings as a JSON list.
-func WriteJSON(w io.Writer, findings []Finding) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(findings)
 }
 
 // WriteTable writes a line for each finding, followed by its fix.

@@ -70,6 +70,8 @@ func TestWhatIsWrong(t *testing.T) {
 		fix    string
 	}{
 		{"no runtime", func(f *Facts) { f.Runtime.Name = "" }, "runtime", Warning, "on the node itself"},
+		{"no runtime and no socket", func(f *Facts) { f.Runtime.Name, f.Runtime.SocketErr = "", away }, "nri", Problem, "on the node itself"},
+		{"no runtime and no guard", func(f *Facts) { f.Runtime.Name, f.Guard.Loaded = "", nil }, "guard", Problem, "restart the container runtime"},
 		{"old runtime", func(f *Facts) { f.Runtime.Version = "v2.0.14" }, "runtime", Warning, "update"},
 		{"NRI off", func(f *Facts) { f.Runtime.Settings.NRIDisabled = true }, "nri", Problem, "config.toml"},
 		{"NRI off in CRI-O", func(f *Facts) { f.Runtime.Name, f.Runtime.SocketErr = "cri-o", away }, "nri", Problem, "enable_nri"},

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,15 +39,30 @@ const (
 	WatchCommand = "watch-group"
 )
 
+// ProgramError reports that a program cannot be started.
+type ProgramError struct{ error }
+
+// NewProgramError returns the ProgramError of a cause.
+func NewProgramError(cause error) ProgramError { return ProgramError{cause} }
+
+// Unwrap returns the cause.
+func (e ProgramError) Unwrap() error { return e.error }
+
+// Missing reports whether the program does not exist.
+func (e ProgramError) Missing() bool {
+	return errors.Is(e.error, exec.ErrNotFound) || errors.Is(e.error, fs.ErrNotExist)
+}
+
 // Run replaces this process with a program under limits. The program inherits the
-// process ID, the terminal, signals and the exit status. Run returns only on error.
+// process ID, the terminal, signals and the exit status. Run returns only on error. The error is a
+// ProgramError if the program cannot be started.
 //
 // A watcher process waits for the program and all its descendants, and then removes
 // the pages. If the watcher is killed, the next Run removes the pages.
 func Run(ctx context.Context, r Request, group string, command []string) error {
 	program, err := exec.LookPath(command[0])
 	if err != nil {
-		return fmt.Errorf("find the program: %w", err)
+		return NewProgramError(fmt.Errorf("find the program: %w", err))
 	}
 	if err := NotLimited(); err != nil {
 		return err
@@ -84,7 +100,7 @@ func Run(ctx context.Context, r Request, group string, command []string) error {
 	}
 	lib = DriverLibraries(lib, groups.Dir(group), os.Getenv)
 	env := Environment(os.Environ(), lib, groups.Dir(group), member.Devices)
-	return fmt.Errorf("start %s: %w", program, unix.Exec(program, command, env))
+	return NewProgramError(fmt.Errorf("start %s: %w", program, unix.Exec(program, command, env)))
 }
 
 // NotLimited returns an error if this process already runs under limits.

@@ -77,7 +77,7 @@ func Status(p Places) ([]Holder, error) {
 	if p.RunPages != "" {
 		return one(Holder{Group: filepath.Base(p.RunPages), Dir: p.RunPages})
 	}
-	var all []Holder
+	all := []Holder{}
 	var errs []error
 	candidates, err := containersIn(filepath.Join(p.RunDir, "containers"))
 	errs = append(errs, err)
@@ -97,7 +97,7 @@ func Status(p Places) ([]Holder, error) {
 
 func one(h Holder) ([]Holder, error) {
 	if err := h.read(); err != nil {
-		return nil, err
+		return []Holder{}, err
 	}
 	return []Holder{h}, nil
 }
@@ -208,16 +208,6 @@ func readDir(dir string) ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-// WriteJSON writes holders as a JSON list.
-func WriteJSON(w io.Writer, holders []Holder) error {
-	if holders == nil {
-		holders = []Holder{}
-	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(holders)
 }
 
 // WriteTable writes a line for each holder and GPU.

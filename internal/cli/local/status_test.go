@@ -89,12 +89,12 @@ run lab   GPU-00000000-0000-0000-0000-000000000001  0 MiB   2048 MiB  5.55-50 % 
 		t.Error(diff)
 	}
 
-	var out bytes.Buffer
-	if err := WriteJSON(&out, got); err != nil {
+	out, err := json.Marshal(got)
+	if err != nil {
 		t.Fatal(err)
 	}
 	var back []Holder
-	if err := json.Unmarshal(out.Bytes(), &back); err != nil {
+	if err := json.Unmarshal(out, &back); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(got, back); diff != "" {
@@ -119,11 +119,11 @@ func TestStatusOfNothing(t *testing.T) {
 	if err != nil || len(got) != 0 {
 		t.Fatalf("got %v, %v", got, err)
 	}
-	var table, list bytes.Buffer
+	var table bytes.Buffer
 	if err := WriteTable(&table, got); err != nil || table.String() != "Nothing has limits here.\n" {
 		t.Errorf("got %q, %v", table.String(), err)
 	}
-	if err := WriteJSON(&list, got); err != nil || list.String() != "[]\n" {
-		t.Errorf("got %q, %v", list.String(), err)
+	if list, err := json.Marshal(got); err != nil || string(list) != "[]" {
+		t.Errorf("got %q, %v", list, err)
 	}
 }

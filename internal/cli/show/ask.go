@@ -11,8 +11,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -76,8 +74,8 @@ func (a Asking) Agent(ctx context.Context) (agentapi.Pong, error) {
 }
 
 func show[T any](ctx context.Context, a Asking, question agentapi.Question, v view[T]) error {
-	if !slices.Contains(Formats, a.Format) {
-		return fmt.Errorf("--output is %q; allowed: %s", a.Format, strings.Join(Formats, ", "))
+	if err := CheckFormat(a.Format, Formats); err != nil {
+		return err
 	}
 	screen := a.Watch && isTerminal(a.Out) && (a.Format == FormatTable || a.Format == FormatWide)
 	w := &writer[T]{view: v, format: a.Format, out: a.Out, watched: a.Watch && !screen}

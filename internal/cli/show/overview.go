@@ -108,9 +108,6 @@ const (
 // Orders are all sort orders.
 var Orders = []string{ByName, ByMemory, ByTime}
 
-// ViewFormats are the output formats of overviews.
-var ViewFormats = []string{FormatTable, FormatWide, FormatJSON, FormatYAML}
-
 // Listing describes the output of a list.
 type Listing struct {
 	// Format is one of ViewFormats. Order is one of Orders.
@@ -121,8 +118,8 @@ type Listing struct {
 
 // Check returns an error if the format or the order is invalid.
 func (l Listing) Check() error {
-	if !slices.Contains(ViewFormats, l.Format) {
-		return fmt.Errorf("--output is %q; allowed: %s", l.Format, strings.Join(ViewFormats, ", "))
+	if err := CheckFormat(l.Format, ViewFormats); err != nil {
+		return err
 	}
 	if !slices.Contains(Orders, l.Order) {
 		return fmt.Errorf("--sort-by is %q; allowed: %s", l.Order, strings.Join(Orders, ", "))
@@ -276,6 +273,7 @@ var podView = view[podRow]{
 		{title: "ASKS FOR", text: func(r podRow) string { return Requested(r.Requests) }, wide: true},
 		{title: "STATUS", text: func(r podRow) string { return cmp.Or(r.Status, "-") }},
 	},
+	name: func(r podRow) string { return "pod/" + r.Pod },
 	none: "Nobody has a GPU here.",
 }
 
@@ -297,6 +295,7 @@ var gpuView = view[agentapi.GPU]{
 		{title: "SHARED BY", text: ofRoom(sharedBy), wide: true},
 		{title: "HEALTH", text: func(g agentapi.GPU) string { return cmp.Or(g.Unhealthy, "ok") }},
 	},
+	name: func(g agentapi.GPU) string { return "gpu/" + g.UUID },
 	none: "There is no GPU here.",
 }
 
@@ -344,6 +343,7 @@ func psView(index map[string]int) view[agentapi.Process] {
 			{title: "ASKS FOR", text: func(p agentapi.Process) string { return Requested(p.Requests) }, wide: true},
 			{title: "COMMAND", text: func(p agentapi.Process) string { return shorten(p.Command, shortCommand) }},
 		},
+		name: processName,
 		none: "No process uses a GPU here.",
 	}
 }

@@ -22,12 +22,43 @@ const (
 	FormatTable = "table"
 	FormatWide  = "wide"
 	FormatJSON  = "json"
-	FormatRaw   = "raw"
 	FormatYAML  = "yaml"
+	// FormatName is a line of kind/name for each object, as kubectl writes it.
+	FormatName = "name"
+	// FormatRaw is a line of tab-separated fields for each object, without rounding and headings.
+	FormatRaw = "raw"
 )
 
-// Formats are the output formats of processes and devices.
-var Formats = []string{FormatTable, FormatWide, FormatJSON, FormatRaw}
+var (
+	// ReportFormats are the output formats of reports, which are no lists of objects.
+	ReportFormats = []string{FormatTable, FormatJSON, FormatYAML}
+	// ViewFormats are the output formats of lists of objects.
+	ViewFormats = []string{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatName}
+	// Formats are the output formats of processes and devices.
+	Formats = append(slices.Clone(ViewFormats), FormatRaw)
+)
+
+// CheckFormat returns an error if format is not in allowed.
+func CheckFormat(format string, allowed []string) error {
+	if !slices.Contains(allowed, format) {
+		return fmt.Errorf("--output is %q; allowed: %s", format, strings.Join(allowed, ", "))
+	}
+	return nil
+}
+
+// Encode writes a value as YAML if format is FormatYAML, and as indented JSON otherwise.
+func Encode(out io.Writer, format string, value any) error {
+	if format == FormatYAML {
+		raw, err := yaml.Marshal(value)
+		if err == nil {
+			_, err = out.Write(raw)
+		}
+		return err
+	}
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(value)
+}
 
 // column is a column of a table: its title and the text of its cells.
 type column[T any] struct {
@@ -41,8 +72,13 @@ type view[T any] struct {
 	columns []column[T]
 	// raw returns the fields of a line for scripts: unrounded amounts without
 	// units.
-	raw  func(T) []string
-	none string // printed for an empty list
+	raw func(T) []string
+	// name returns kind/name of an item.
+	name func(T) string
+	// totals returns the cells of the table's last line, by column title. A view without totals has
+	// no such line.
+	totals func([]T) map[string]string
+	none   string // printed for an empty list
 }
 
 var processView = view[agentapi.Process]{
@@ -65,7 +101,9 @@ var processView = view[agentapi.Process]{
 			whole(p.MemoryUsedBytes), strconv.FormatUint(p.MemoryLimitBytes, 10), strconv.FormatUint(uint64(p.PID), 10),
 			p.Command, requests(p.Requests)}
 	},
-	none: "No process uses a GPU here.",
+	name:   processName,
+	totals: processTotals,
+	none:   "No process uses a GPU here.",
 }
 
 var deviceView = view[agentapi.Device]{
@@ -76,7 +114,7 @@ var deviceView = view[agentapi.Device]{
 		{title: "GPU", text: func(d agentapi.Device) string { return percentOr(d.Utilisation) }, wide: true},
 		{title: "MEMORY", text: func(d agentapi.Device) string { return ofLimit(d.MemoryUsedBytes, d.MemoryBytes) }},
 		{title: "SHARES", text: func(d agentapi.Device) string {
-			return each(d.Sharing, func(s agentapi.Sharing) string { return fmt.Sprintf("%d/%d", s.Held, s.PerGPU) })
+			return each(d.Sharing, sharesHeld)
 		}},
 		{title: "SHARE SIZE", text: func(d agentapi.Device) string {
 			return each(d.Sharing, func(s agentapi.Sharing) string { return Mebibytes(s.ShareBytes) })
@@ -92,7 +130,9 @@ var deviceView = view[agentapi.Device]{
 				return fmt.Sprintf("%s=%d/%d*%d", s.Resource, s.Held, s.PerGPU, s.ShareBytes)
 			})}
 	},
-	none: "There is no GPU here.",
+	name:   func(d agentapi.Device) string { return "gpu/" + d.UUID },
+	totals: deviceTotals,
+	none:   "There is no GPU here.",
 }
 
 // shortCommand is the greatest length of a command line in a table.
@@ -111,18 +151,10 @@ type writer[T any] struct {
 
 func (w *writer[T]) write(list []T) error {
 	switch w.format {
-	case FormatJSON:
-		e := json.NewEncoder(w.out)
-		if !w.watched {
-			e.SetIndent("", "  ")
-		}
-		return e.Encode(list)
-	case FormatYAML:
-		raw, err := yaml.Marshal(list)
-		if err == nil {
-			_, err = w.out.Write(raw)
-		}
-		return err
+	case FormatJSON, FormatYAML:
+		return w.encode(list)
+	case FormatName:
+		return w.names(list)
 	case FormatRaw:
 		for _, item := range list {
 			if _, err := fmt.Fprintln(w.out, strings.Join(w.view.raw(item), "\t")); err != nil {
@@ -133,6 +165,36 @@ func (w *writer[T]) write(list []T) error {
 	default:
 		return w.table(list)
 	}
+}
+
+// encode writes a list. If more lists follow, encode writes JSON on one line, and YAML as a document
+// of a stream.
+func (w *writer[T]) encode(list []T) error {
+	switch {
+	case w.watched && w.format == FormatJSON:
+		return json.NewEncoder(w.out).Encode(list)
+	case w.watched:
+		if _, err := fmt.Fprintln(w.out, "---"); err != nil {
+			return err
+		}
+	}
+	return Encode(w.out, w.format, list)
+}
+
+// names writes each name once, because a pod has an item for each container and GPU.
+func (w *writer[T]) names(list []T) error {
+	written := map[string]bool{}
+	for _, item := range list {
+		name := w.view.name(item)
+		if written[name] {
+			continue
+		}
+		written[name] = true
+		if _, err := fmt.Fprintln(w.out, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w *writer[T]) table(list []T) error {
@@ -148,9 +210,13 @@ func (w *writer[T]) table(list []T) error {
 	for _, item := range list {
 		lines = append(lines, w.cells(func(c column[T]) string { return c.text(item) }))
 	}
+	if w.view.totals != nil && !w.watched {
+		totals := w.view.totals(list)
+		lines = append(lines, w.cells(func(c column[T]) string { return totals[c.title] }))
+	}
 	w.widen(lines)
 	for _, line := range lines {
-		if _, err := fmt.Fprintln(w.out, w.pad(line)); err != nil {
+		if _, err := fmt.Fprintln(w.out, strings.TrimRight(w.pad(line), " ")); err != nil {
 			return err
 		}
 	}

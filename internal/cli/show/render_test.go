@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 )
@@ -40,13 +41,15 @@ train  cnvrg  GPU-1   n1    25 %  82 %      1537/4096 MiB  7      python train.p
 -      -      GPU-1   n1    -     -         - MiB          12345  Xorg                                      -
 two    ns     GPU-2   n1    0 %   -         0/1 MiB        1      b                                         a/1=1,b/2=2
 `
-	processRaw = "cnvrg\ttrain\tmain\tGPU-1\tn1\t24.6\t82.0\t1610612737\t4294967296\t7\tpython train.py --data /a/very/long/path/to/data\t30\n" +
+	processTotal = "TOTAL         2 GPUs                        1537 MiB       3                                                a/1=1,b/2=2,cnvrg.io/metagpu=30\n"
+	processNames = "process/7\nprocess/12345\nprocess/1\n"
+	processRaw   = "cnvrg\ttrain\tmain\tGPU-1\tn1\t24.6\t82.0\t1610612737\t4294967296\t7\tpython train.py --data /a/very/long/path/to/data\t30\n" +
 		"\t\t\tGPU-1\tn1\t\t\t\t0\t12345\tXorg\t-\n" +
 		"ns\ttwo\ta\tGPU-2\tn1\t0.0\t\t0\t1048576\t1\tb\ta/1=1,b/2=2\n"
 )
 
 func TestProcessesAreWritten(t *testing.T) {
-	for format, want := range map[string]string{FormatTable: processTable, FormatRaw: processRaw} {
+	for format, want := range map[string]string{FormatTable: processTable + processTotal, FormatRaw: processRaw, FormatName: processNames} {
 		var out bytes.Buffer
 		w := &writer[agentapi.Process]{view: processView, format: format, out: &out}
 		if err := w.write(processes); err != nil {
@@ -56,17 +59,46 @@ func TestProcessesAreWritten(t *testing.T) {
 			t.Errorf("%s: %s", format, diff)
 		}
 	}
+	for format, decode := range map[string]func([]byte, any) error{
+		FormatJSON: json.Unmarshal, FormatYAML: func(raw []byte, into any) error { return yaml.Unmarshal(raw, into) },
+	} {
+		var out bytes.Buffer
+		w := &writer[agentapi.Process]{view: processView, format: format, out: &out}
+		if err := w.write(processes); err != nil {
+			t.Fatal(err)
+		}
+		var back []agentapi.Process
+		if err := decode(out.Bytes(), &back); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(processes, back); diff != "" {
+			t.Errorf("%s: %s", format, diff)
+		}
+	}
+}
+
+// Totals count a container's request once, however many processes the container has.
+func TestTotals(t *testing.T) {
+	twice := []agentapi.Process{processes[0], processes[0]}
+	if got := processTotals(twice); got["REQ"] != "30" || got["PID"] != "2" || got["DEVICE"] != "1 GPU" || got["MEMORY"] != "3073 MiB" {
+		t.Errorf("totals of two processes of a container: %v", got)
+	}
+	if got := processTotals(processes[1:2]); got["MEMORY"] != "- MiB" || got["REQ"] != "-" {
+		t.Errorf("totals without a known amount: %v", got)
+	}
+}
+
+// A name is written once for all containers and GPUs of a pod.
+func TestNames(t *testing.T) {
 	var out bytes.Buffer
-	w := &writer[agentapi.Process]{view: processView, format: FormatJSON, out: &out}
-	if err := w.write(processes); err != nil {
+	container := func(pod, name string) PodEntry {
+		return PodEntry{Container: agentapi.Container{Namespace: "ns", Pod: pod, Container: name, GPUs: []agentapi.Share{{UUID: "a"}, {UUID: "b"}}}}
+	}
+	if err := (Listing{Format: FormatName, Order: ByName, Out: &out}).Pods([]PodEntry{container("p", "a"), container("p", "b"), container("q", "a")}); err != nil {
 		t.Fatal(err)
 	}
-	var back []agentapi.Process
-	if err := json.Unmarshal(out.Bytes(), &back); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(processes, back); diff != "" {
-		t.Error(diff)
+	if out.String() != "pod/p\npod/q\n" {
+		t.Errorf("got %q", out.String())
 	}
 }
 
@@ -79,15 +111,18 @@ func TestDevicesAreWritten(t *testing.T) {
 		{Index: 1, UUID: "GPU-2", MemoryBytes: 16 << 30, Unhealthy: "XID 79"},
 	}
 	for format, want := range map[string]string{
-		FormatTable: `IDX  UUID   MEMORY          SHARES      SHARE SIZE
-0    GPU-1  3072/16384 MiB  30/100,2/4  164 MiB,4096 MiB
-1    GPU-2  -/16384 MiB     -           -
+		FormatTable: `IDX    UUID    MEMORY          SHARES      SHARE SIZE
+0      GPU-1   3072/16384 MiB  30/100,2/4  164 MiB,4096 MiB
+1      GPU-2   -/16384 MiB     -           -
+TOTAL  2 GPUs  3072/32768 MiB  30/100,2/4
 `,
-		FormatWide: `IDX  UUID   NAME         GPU   MEMORY          SHARES      SHARE SIZE        RESOURCE                       HEALTH
-0    GPU-1  NVIDIA H200  40 %  3072/16384 MiB  30/100,2/4  164 MiB,4096 MiB  cnvrg.io/metagpu,cnvrg.io/big  ok
-1    GPU-2  -            -     -/16384 MiB     -           -                 -                              XID 79
+		FormatWide: `IDX    UUID    NAME         GPU   MEMORY          SHARES      SHARE SIZE        RESOURCE                       HEALTH
+0      GPU-1   NVIDIA H200  40 %  3072/16384 MiB  30/100,2/4  164 MiB,4096 MiB  cnvrg.io/metagpu,cnvrg.io/big  ok
+1      GPU-2   -            -     -/16384 MiB     -           -                 -                              XID 79
+TOTAL  2 GPUs                     3072/32768 MiB  30/100,2/4
 `,
-		FormatRaw: "0\tGPU-1\tNVIDIA H200\t40.0\t3221225472\t17179869184\tcnvrg.io/metagpu=30/100*171798691,cnvrg.io/big=2/4*4294967296\n1\tGPU-2\t\t\t\t17179869184\t-\n",
+		FormatName: "gpu/GPU-1\ngpu/GPU-2\n",
+		FormatRaw:  "0\tGPU-1\tNVIDIA H200\t40.0\t3221225472\t17179869184\tcnvrg.io/metagpu=30/100*171798691,cnvrg.io/big=2/4*4294967296\n1\tGPU-2\t\t\t\t17179869184\t-\n",
 	} {
 		var out bytes.Buffer
 		w := &writer[agentapi.Device]{view: deviceView, format: format, out: &out}
@@ -111,12 +146,18 @@ func TestWatchedLines(t *testing.T) {
 		}
 	}
 	lines := strings.Split(processTable, "\n")
+	// A list that grows has no totals.
 	if diff := cmp.Diff(processTable+lines[2]+"\n", out.String()); diff != "" {
 		t.Error(diff)
 	}
 	out.Reset()
 	j := &writer[agentapi.Process]{view: processView, format: FormatJSON, out: &out, watched: true}
 	if err := errors.Join(j.write(processes), j.write(nil)); err != nil || strings.Count(out.String(), "\n") != 2 {
+		t.Errorf("got %v, %q", err, out.String())
+	}
+	out.Reset()
+	y := &writer[agentapi.Process]{view: processView, format: FormatYAML, out: &out, watched: true}
+	if err := errors.Join(y.write(processes), y.write(nil)); err != nil || strings.Count(out.String(), "---\n") != 2 {
 		t.Errorf("got %v, %q", err, out.String())
 	}
 	out.Reset()
@@ -134,7 +175,7 @@ func TestRedraw(t *testing.T) {
 		t.Fatal(err)
 	}
 	screens := strings.Split(out.String(), "\x1b[H\x1b[2J")
-	if len(screens) != 4 || !strings.HasSuffix(screens[1], "\n"+processTable) || !strings.HasSuffix(screens[2], "\n"+agentapi.ErrAway.Error()+"\n") || !strings.HasSuffix(screens[3], "\n"+processTable) {
+	if len(screens) != 4 || !strings.HasSuffix(screens[1], "\n"+processTable+processTotal) || !strings.HasSuffix(screens[2], "\n"+agentapi.ErrAway.Error()+"\n") || !strings.HasSuffix(screens[3], "\n"+processTable+processTotal) {
 		t.Errorf("got %q", screens)
 	}
 }
@@ -189,7 +230,7 @@ func (e *ending) Write(p []byte) (int, error) {
 func TestAsking(t *testing.T) {
 	var out bytes.Buffer
 	a := Asking{Socket: answering(t, processes), Format: FormatTable, Out: &out}
-	if err := a.Processes(t.Context()); err != nil || out.String() != processTable {
+	if err := a.Processes(t.Context()); err != nil || out.String() != processTable+processTotal {
 		t.Errorf("got %v, %q", err, out.String())
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -199,8 +240,8 @@ func TestAsking(t *testing.T) {
 	if err := a.Processes(ctx); err != nil || strings.Count(watched.String(), "\n") != 2 {
 		t.Errorf("got %v, %q", err, watched.String())
 	}
-	a.Format = "yaml"
-	if err := a.Devices(ctx); err == nil || err.Error() != `--output is "yaml"; allowed: table, wide, json, raw` {
+	a.Format = "xml"
+	if err := a.Devices(ctx); err == nil || err.Error() != `--output is "xml"; allowed: table, wide, json, yaml, name, raw` {
 		t.Errorf("got %v", err)
 	}
 	out.Reset()

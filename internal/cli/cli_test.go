@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/explain"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/local"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+	"github.com/nri-vgpu/nri-vgpu/internal/version"
+)
+
+// output runs a command of a program and returns its standard output.
+func output(t *testing.T, root *cobra.Command, args ...string) (string, error) {
+	t.Helper()
+	var out strings.Builder
+	root.SetOut(&out)
+	root.SetErr(io.Discard)
+	root.SetArgs(args)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestVersionFlag(t *testing.T) {
+	for _, root := range Commands() {
+		got, err := output(t, root, "--version")
+		if err != nil || !strings.HasSuffix(got, " version "+version.Version+"\n") {
+			t.Errorf("%s --version: %q, %v", root.DisplayName(), got, err)
+		}
+	}
+}
+
+// A missing program, a program that is not executable, and other errors have different exit statuses.
+func TestExitStatuses(t *testing.T) {
+	plain := filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"run", "--memory", "1Gi", "--", "/nonexistent/program"}, exitNotFound},
+		{[]string{"run", "--memory", "1Gi", "--", "no-such-program-in-the-path"}, exitNotFound},
+		{[]string{"run", "--memory", "1Gi", "--", plain}, exitNotStartable},
+		{[]string{"run", "--memory", "1Gi", "--", filepath.Dir(plain)}, exitNotStartable},
+		{[]string{"run", "--", "true"}, exitFailed},
+		{[]string{"ping", "--socket", "/nonexistent/socket"}, exitAway},
+		{[]string{"no-such-command"}, exitFailed},
+		{[]string{"--version"}, 0},
+	} {
+		if got := Main(append([]string{"vgpuctl"}, tt.args...)); got != tt.want {
+			t.Errorf("vgpuctl %q exits with %d, want %d", tt.args, got, tt.want)
+		}
+	}
+}
+
+func TestStatusesOfErrors(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0},
+		{errors.New("x"), exitFailed},
+		{agentapi.ErrAway, exitAway},
+		{unstarted(errors.New("x")), exitFailed},
+		{unstarted(errors.Join(errors.New("y"), agentapi.ErrAway)), exitAway},
+		{unstarted(programError(exec.ErrNotFound)), exitNotFound},
+		{unstarted(programError(unix.ENOEXEC)), exitNotStartable},
+		{unstarted(programError(unix.ENOENT)), exitNotFound},
+		{notVerified(errors.New("x")), exitNotVerified},
+	} {
+		if got := exitStatusOf(tt.err); got != tt.want {
+			t.Errorf("%v: %d, want %d", tt.err, got, tt.want)
+		}
+	}
+}
+
+func programError(err error) error { return local.NewProgramError(err) }
+
+// The reference lists each exit status.
+func TestExitStatusesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reference/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{"| 0 |", "| 1 |", "| 2 |", "| 3 |", "| 126 |", "| 127 |"} {
+		if !strings.Contains(string(text), "\n"+row) {
+			t.Errorf("docs/reference/cli.md has no row %q of exit statuses", row)
+		}
+	}
+}
+
+// The habits of MetaGPU's users: short names, and flags that need no value here.
+func TestMgctlsHabits(t *testing.T) {
+	const socket = "/nonexistent/socket"
+	for _, line := range []string{
+		"get p --socket " + socket, "get d --socket " + socket, "g p --socket " + socket, "get process --socket " + socket,
+		"get d --addr localhost:50052 -t secret --socket " + socket, "-t secret get p --socket " + socket,
+		"-s localhost:50052 --json-log --verbose -o json get p --socket " + socket, "get p -o raw -w --socket " + socket,
+	} {
+		_, err := output(t, mgctl(), strings.Fields(strings.Replace(line, " -w", "", 1))...)
+		if !errors.Is(err, agentapi.ErrAway) {
+			t.Errorf("mgctl %s: %v, want that no agent answers", line, err)
+		}
+	}
+}
+
+// Every command with a flag --output names the formats, refuses others, and offers JSON.
+func TestOutputFlags(t *testing.T) {
+	var with int
+	for _, root := range Commands() {
+		walk(root, func(cmd *cobra.Command) {
+			flag := cmd.Flags().Lookup("output")
+			if flag == nil {
+				return
+			}
+			with++
+			if !strings.Contains(flag.Usage, show.FormatJSON) {
+				t.Errorf("%s: --output %s", cmd.CommandPath(), flag.Usage)
+			}
+			args := append(strings.Fields(cmd.CommandPath())[1:], "name", "-o", "xml")
+			if strings.HasPrefix(root.DisplayName(), "kubectl ") {
+				args = append(strings.Fields(cmd.CommandPath())[2:], "name", "-o", "xml", "--kubeconfig", kubeconfig(t))
+			}
+			if cmd.Args != nil && cmd.Args(cmd, []string{"name"}) != nil {
+				args = slices.DeleteFunc(args, func(a string) bool { return a == "name" })
+			}
+			if _, err := output(t, root, args...); err == nil || !strings.Contains(err.Error(), `--output is "xml"; allowed: `) {
+				t.Errorf("%v: %v", args, err)
+			}
+		})
+	}
+	if with < 15 {
+		t.Errorf("%d commands have a flag --output", with)
+	}
+}
+
+func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, c := range cmd.Commands() {
+		walk(c, visit)
+	}
+}
+
+// kubeconfig writes a kubeconfig of an API server that does not exist.
+func kubeconfig(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config")
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
+"clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"users":[{"name":"u","user":{}}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Descriptions are texts with an empty line between them, or one list.
+func TestDescribe(t *testing.T) {
+	gather := func(name string) (description, error) {
+		if name == "missing" {
+			return description{}, errors.New("not found")
+		}
+		table := func(out io.Writer) error { _, err := io.WriteString(out, "about "+name+"\n"); return err }
+		return description{table, func() any { return explain.PodReport{Name: name} }}, nil
+	}
+	for format, want := range map[string]string{"table": "about a\n\nabout b\n"} {
+		var out strings.Builder
+		if err := describe([]string{"a", "b"}, &out, format, gather); err != nil || out.String() != want {
+			t.Errorf("%s: %q, %v", format, out.String(), err)
+		}
+	}
+	for format, decode := range map[string]func(string, any) error{
+		"json": func(text string, into any) error { return json.Unmarshal([]byte(text), into) },
+		"yaml": func(text string, into any) error { return yaml.Unmarshal([]byte(text), into) },
+	} {
+		var out strings.Builder
+		var got []explain.PodReport
+		if err := errors.Join(describe([]string{"a", "b"}, &out, format, gather), decode(out.String(), &got)); err != nil {
+			t.Fatalf("%s: %q: %v", format, out.String(), err)
+		}
+		if diff := cmp.Diff([]explain.PodReport{{Name: "a"}, {Name: "b"}}, got); diff != "" {
+			t.Errorf("%s: %s", format, diff)
+		}
+	}
+	if err := describe([]string{"missing"}, io.Discard, "json", gather); err == nil {
+		t.Error("a missing object has no error")
+	}
+}
+
+// The doctor's output ends with a newline in each format.
+func TestReportsEndWithANewline(t *testing.T) {
+	findings := []doctor.Finding{{Check: "nri", Level: doctor.Problem, Message: "off", Fix: "switch it on"}}
+	for _, format := range show.ReportFormats {
+		var out strings.Builder
+		err := report(&out, format, findings, func(w io.Writer) error { return doctor.WriteTable(w, findings) })
+		if err != nil || !strings.HasSuffix(out.String(), "\n") || strings.HasSuffix(out.String(), "\n\n") {
+			t.Errorf("%s: %q, %v", format, out.String(), err)
+		}
+	}
+}
