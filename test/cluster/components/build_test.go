@@ -107,7 +107,7 @@ func TestModulesMatchTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	modules := append(Modules(), Helm(), Prometheus(), Kwok())
+	modules := append(Modules(), Helm(), Prometheus(), Kwok(), DevicePlugin())
 	for line := range ContainerdVersions {
 		if m, err := ContainerdModule(line); err == nil {
 			modules = append(modules, m)

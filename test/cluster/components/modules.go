@@ -139,6 +139,19 @@ func Volcano() []Module {
 	}
 }
 
+// DevicePlugin returns NVIDIA's device plugin, beside which a test runs nri-vgpu.
+func DevicePlugin() Module {
+	return Module{
+		Name:       "nvidia-device-plugin",
+		Programs:   []Program{{DevicePluginProgram, "github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin"}},
+		CGO:        true,
+		FirstBuild: time.Minute,
+	}
+}
+
+// DevicePluginProgram is the program of DevicePlugin.
+const DevicePluginProgram = "nvidia-device-plugin"
+
 // Kwok returns the program that simulates nodes without kubelets.
 func Kwok() Module {
 	return Module{Name: "kwok", Programs: []Program{{"kwok", "sigs.k8s.io/kwok/cmd/kwok"}}, FirstBuild: 2 * time.Minute}

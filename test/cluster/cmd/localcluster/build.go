@@ -25,7 +25,7 @@ func buildCommand() *cobra.Command {
 				return err
 			}
 			builder := components.Builder{Root: root, Out: os.Stderr}
-			for _, modules := range [][]components.Module{components.Modules(), components.Volcano(), {components.Prometheus(), components.Helm()}} {
+			for _, modules := range [][]components.Module{components.Modules(), components.Volcano(), {components.Prometheus(), components.Helm(), components.DevicePlugin()}} {
 				if _, err := builder.Build(cmd.Context(), modules); err != nil {
 					return err
 				}
