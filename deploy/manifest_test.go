@@ -218,7 +218,7 @@ func TestPolicyKnowsTheDefaultNames(t *testing.T) {
 	}
 	d := config.Default().Dialects
 	want := []string{
-		d.Native.Number, d.Native.Memory, d.Native.Cores, d.Alnair.Memory, d.Alnair.Compute, d.AWS.Slots,
+		d.Native.Number, d.Native.Memory, d.Native.MemoryPercentage, d.Native.Cores, d.Alnair.Memory, d.Alnair.Compute, d.AWS.Slots,
 		d.Volcano.Number, d.Volcano.Memory, d.Volcano.MemoryPercentage, d.Volcano.Cores,
 	}
 	for _, s := range d.MetaGPU.DeviceSharing {

@@ -26,11 +26,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	kuberesize "github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
-	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/internal/lender"
 	"github.com/nri-vgpu/nri-vgpu/internal/mps"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
@@ -163,7 +163,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 			p.resizer.Poke()
 		},
 		Reads: func(annotation string) bool {
-			return request.Reads(annotation) || volcano.Reads(annotation) || annotation == assign.Annotation ||
+			return request.Reads(annotation) || choice.Reads(annotation) || annotation == assign.Annotation ||
 				annotation == kuberesize.Annotation || annotation == kuberesize.ReportAnnotation
 		},
 	})

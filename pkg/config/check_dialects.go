@@ -8,6 +8,7 @@ import "strings"
 type named struct{ key, name string }
 
 func (c *checker) dialects(d Dialects) {
+	c.oneOf("dialects.native.memory_of_cores", d.Native.MemoryOfCores, MemoryProportional, MemoryAll)
 	c.upTo("dialects.aws.slots_per_gpu", d.AWS.SlotsPerGPU, maxAWSSlots)
 	if l := d.AWS.NodeLabel; l != "" && !nodeLabel.MatchString(l) {
 		c.bad("dialects.aws.node_label", `is %q; allowed: a label's key, or key=value, such as "k8s.amazonaws.com/accelerator=vgpu"`, l)
@@ -52,7 +53,9 @@ func enabledNames(d Dialects) []named {
 	var all []named
 	if d.Native.Enabled {
 		all = append(all, named{"dialects.native.number", d.Native.Number},
-			named{"dialects.native.memory", d.Native.Memory}, named{"dialects.native.cores", d.Native.Cores})
+			named{"dialects.native.memory", d.Native.Memory},
+			named{"dialects.native.memory_percentage", d.Native.MemoryPercentage},
+			named{"dialects.native.cores", d.Native.Cores})
 	}
 	if d.Alnair.Enabled {
 		all = append(all, named{"dialects.alnair.memory", d.Alnair.Memory},

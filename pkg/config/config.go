@@ -265,12 +265,21 @@ type Dialects struct {
 	MetaGPU MetaGPU `toml:"metagpu"`
 }
 
+// These constants are the amounts of memory that a request in the native dialect for cores alone has.
+const (
+	MemoryProportional = "proportional" // the same percentage of memory as of cores
+	MemoryAll          = "all"          // all memory of the GPU
+)
+
 // Native is nri-vgpu's own dialect.
 type Native struct {
-	Enabled bool   `toml:"enabled"`
-	Number  string `toml:"number"`
-	Memory  string `toml:"memory"` // MiB per GPU
-	Cores   string `toml:"cores"`  // percent per GPU
+	Enabled          bool   `toml:"enabled"`
+	Number           string `toml:"number"`
+	Memory           string `toml:"memory"`            // MiB per GPU
+	MemoryPercentage string `toml:"memory_percentage"` // percent per GPU
+	Cores            string `toml:"cores"`             // percent per GPU
+	// MemoryOfCores is the amount of memory of a request that names cores and no memory.
+	MemoryOfCores string `toml:"memory_of_cores"`
 }
 
 // Alnair is CentaurusInfra's dialect.

@@ -105,10 +105,12 @@ func ignoredXIDs() []int {
 func defaultDialects() Dialects {
 	return Dialects{
 		Native: Native{
-			Enabled: true,
-			Number:  "nri-vgpu.io/vgpu-number",
-			Memory:  "nri-vgpu.io/vgpu-memory",
-			Cores:   "nri-vgpu.io/vgpu-cores",
+			Enabled:          true,
+			Number:           "nri-vgpu.io/vgpu-number",
+			Memory:           "nri-vgpu.io/vgpu-memory",
+			MemoryPercentage: "nri-vgpu.io/vgpu-memory-percentage",
+			Cores:            "nri-vgpu.io/vgpu-cores",
+			MemoryOfCores:    MemoryProportional,
 		},
 		Alnair: Alnair{
 			Enabled: true,

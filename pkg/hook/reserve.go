@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
-	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -53,7 +53,7 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 // obey binds the shares of a pod to the GPUs that a scheduler assigned, if any.
 func (h *Hook) obey(asked request.Pod, pod *corev1.Pod) (request.Pod, error) {
 	gpus := h.opts.GPUs()
-	asked, err := volcano.Obey(asked, pod, gpus, h.opts.Config)
+	asked, err := choice.Obey(asked, pod, gpus, h.opts.Config)
 	if err != nil {
 		return request.Pod{}, err
 	}

@@ -29,11 +29,12 @@ func TestDesiredByPlugin(t *testing.T) {
 	const (
 		cores  = "nri-vgpu.io/vgpu-cores"
 		number = "nri-vgpu.io/vgpu-number"
+		part   = "nri-vgpu.io/vgpu-memory-percentage"
 	)
 	type units = map[string]int64
 	a, b := testGPU("GPU-a", true), testGPU("GPU-b", true)
 	ill := testGPU("GPU-b", false)
-	both, first := Resources{testMemory: 32768, cores: 200, number: 20}, Resources{testMemory: 16384, cores: 100, number: 10}
+	both, first := Resources{testMemory: 32768, part: 200, cores: 200, number: 20}, Resources{testMemory: 16384, part: 100, cores: 100, number: 10}
 	with := func(r Resources, name string, n int64) Resources {
 		r = maps.Clone(r)
 		r[name] = n

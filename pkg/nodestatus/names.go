@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // AdvertisedAnnotation lists, on the Node, the resources that the patcher
@@ -20,25 +21,7 @@ const AdvertisedAnnotation = "nri-vgpu.io/advertised"
 // enabledNames returns the resources that the configuration claims. enabledNames omits the names of
 // a disabled dialect: the names may belong to another device plugin on the same node.
 func enabledNames(d config.Dialects) sets.Set[string] {
-	names := sets.New[string]()
-	if d.Native.Enabled {
-		names.Insert(d.Native.Number, d.Native.Memory, d.Native.Cores)
-	}
-	if d.Alnair.Enabled {
-		names.Insert(d.Alnair.Memory, d.Alnair.Compute)
-	}
-	if d.AWS.Enabled {
-		names.Insert(d.AWS.Slots)
-	}
-	if d.Volcano.Enabled {
-		names.Insert(d.Volcano.Number, d.Volcano.Memory, d.Volcano.MemoryPercentage, d.Volcano.Cores)
-	}
-	if d.MetaGPU.Enabled {
-		for _, s := range d.MetaGPU.DeviceSharing {
-			names.Insert(s.ResourceName)
-		}
-	}
-	return names.Delete("")
+	return sets.New(request.Names(d)...)
 }
 
 // parseAdvertised returns the names in the annotation that are valid extended resources. Everyone

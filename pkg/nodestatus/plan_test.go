@@ -132,7 +132,7 @@ func TestPlan(t *testing.T) {
 
 func TestEnabledNamesLeavesDisabledDialectsAlone(t *testing.T) {
 	cfg := nativeOnly()
-	want := []string{"nri-vgpu.io/vgpu-cores", "nri-vgpu.io/vgpu-memory", "nri-vgpu.io/vgpu-number"}
+	want := []string{"nri-vgpu.io/vgpu-cores", "nri-vgpu.io/vgpu-memory", "nri-vgpu.io/vgpu-memory-percentage", "nri-vgpu.io/vgpu-number"}
 	if diff := cmp.Diff(want, sets.List(enabledNames(cfg.Dialects))); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}

@@ -34,7 +34,8 @@ func TestCapacity(t *testing.T) {
 		want   map[string]int64
 	}{
 		{"unequal GPUs, one of them broken", []gpu.GPU{small, large, broken}, func(*config.Config) {}, map[string]int64{
-			"nri-vgpu.io/vgpu-number": 20, "nri-vgpu.io/vgpu-memory": 98080, "nri-vgpu.io/vgpu-cores": 200,
+			"nri-vgpu.io/vgpu-number": 20, "nri-vgpu.io/vgpu-memory": 98080,
+			"nri-vgpu.io/vgpu-memory-percentage": 200, "nri-vgpu.io/vgpu-cores": 200,
 			"alnair/vgpu-memory": 96, "alnair/vgpu-compute": 200,
 			"k8s.amazonaws.com/vgpu": 20,
 			"volcano.sh/vgpu-number": 20, "volcano.sh/vgpu-memory": 98080,
@@ -42,7 +43,8 @@ func TestCapacity(t *testing.T) {
 			"cnvrg.io/metagpu": 200,
 		}},
 		{"reserved memory is off", []gpu.GPU{small}, reserve, map[string]int64{
-			"nri-vgpu.io/vgpu-number": 10, "nri-vgpu.io/vgpu-memory": 15648, "nri-vgpu.io/vgpu-cores": 100,
+			"nri-vgpu.io/vgpu-number": 10, "nri-vgpu.io/vgpu-memory": 15648,
+			"nri-vgpu.io/vgpu-memory-percentage": 100, "nri-vgpu.io/vgpu-cores": 100,
 			"alnair/vgpu-memory": 15, "alnair/vgpu-compute": 100,
 			"k8s.amazonaws.com/vgpu": 10,
 			"volcano.sh/vgpu-number": 10, "volcano.sh/vgpu-memory": 15648,
@@ -87,7 +89,7 @@ func TestUsable(t *testing.T) {
 
 func TestFree(t *testing.T) {
 	const (
-		number, memory, cores             = "nri-vgpu.io/vgpu-number", "nri-vgpu.io/vgpu-memory", "nri-vgpu.io/vgpu-cores"
+		number, memory, part, cores       = "nri-vgpu.io/vgpu-number", "nri-vgpu.io/vgpu-memory", "nri-vgpu.io/vgpu-memory-percentage", "nri-vgpu.io/vgpu-cores"
 		gib, compute                      = "alnair/vgpu-memory", "alnair/vgpu-compute"
 		slots, shares                     = "k8s.amazonaws.com/vgpu", "cnvrg.io/metagpu"
 		vNumber, vMemory, vPart, vPercent = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage", "volcano.sh/vgpu-cores"
@@ -100,26 +102,26 @@ func TestFree(t *testing.T) {
 	}{
 		{"nothing", Left{}, map[string]int64{}},
 		{"a little", Left{Memory: 1000 * MiB, ComputePPM: 305_000, SlotsTaken: 3, Held: true}, map[string]int64{
-			number: 7, memory: 1000, cores: 30,
+			number: 7, memory: 1000, part: 1, cores: 30,
 			vNumber: 7, vMemory: 1000, vPart: 1, vPercent: 30,
 			shares: 1,
 		}},
 		{"memory, and no time", Left{Memory: total}, map[string]int64{
-			number: 10, memory: 81920,
+			number: 10, memory: 81920, part: 100,
 			gib:     80,
 			vNumber: 10, vMemory: 81920, vPart: 100,
 		}},
 		{"time, and no memory", Left{ComputePPM: Whole}, map[string]int64{}},
 		{"time, and memory in common", Left{ComputePPM: Whole, Held: true, Common: true}, map[string]int64{compute: 100}},
 		{"memory for a quarter", Left{Memory: total / 4, ComputePPM: Whole}, map[string]int64{
-			number: 10, memory: 20480, cores: 100,
+			number: 10, memory: 20480, part: 25, cores: 100,
 			gib: 20, compute: 100,
 			slots:   2,
 			vNumber: 10, vMemory: 20480, vPart: 25, vPercent: 100,
 			shares: 25,
 		}},
 		{"all, of a GPU that somebody is on", Left{Memory: total, ComputePPM: Whole, Held: true}, map[string]int64{
-			number: 10, memory: 81920, cores: 100,
+			number: 10, memory: 81920, part: 100, cores: 100,
 			gib: 80, compute: 100,
 			slots:   10,
 			vNumber: 10, vMemory: 81920, vPart: 100, vPercent: 99, // 100 requests an unused GPU
@@ -163,7 +165,7 @@ func TestFreeAddsGPUsUp(t *testing.T) {
 		"GPU-1": {Memory: 20 * MiB, ComputePPM: 100_000, SlotsTaken: 9},
 		"GPU-2": {Memory: 30 * MiB, ComputePPM: 500_000, SlotsTaken: 8},
 	}, cfg)
-	want := map[string]int64{"nri-vgpu.io/vgpu-number": 3, "nri-vgpu.io/vgpu-memory": 50, "nri-vgpu.io/vgpu-cores": 60}
+	want := map[string]int64{"nri-vgpu.io/vgpu-number": 3, "nri-vgpu.io/vgpu-memory": 50, "nri-vgpu.io/vgpu-memory-percentage": 50, "nri-vgpu.io/vgpu-cores": 60}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -3,13 +3,15 @@
 package request
 
 import (
+	"fmt"
+
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// native is nri-vgpu's own dialect: a number of GPUs, MiB of each GPU and percent of each GPU's
-// time. Without an amount of memory, a request is for all memory of each GPU. Without an amount of
-// cores, a request has no limit on time.
+// native is nri-vgpu's own dialect: a number of GPUs, MiB or percent of each GPU's memory, and percent
+// of each GPU's time. Without an amount of cores, a request has no limit on time. Without an amount of
+// memory, a request is for all memory of each GPU, or for the percentage that it names in cores.
 type native struct {
 	config.Native
 	slots int // per GPU
@@ -17,32 +19,27 @@ type native struct {
 
 func (native) name() string { return DialectNative }
 
-func (n native) resources() []string { return []string{n.Number, n.Memory, n.Cores} }
-
-func (n native) shares(a amounts) ([]Share, error) {
-	number, err := a.between(n.Number, 1, 1, MaxGPUs, "GPUs")
-	if err != nil {
-		return nil, err
-	}
-	mib, err := a.between(n.Memory, 0, 1, maxMiB, "MiB of each GPU")
-	if err != nil {
-		return nil, err
-	}
-	cores, err := a.between(n.Cores, 0, 1, 100, "percent of each GPU")
-	if err != nil {
-		return nil, err
-	}
-	share := Share{Memory: Memory{PPM: Whole}, ComputePPM: uint32(cores) * ppmPerPercent, Slots: 1}
-	if mib > 0 {
-		share.Memory = Memory{Bytes: uint64(mib) * MiB}
-	}
-	return same(share, number), nil
+func (n native) counting() counting {
+	return counting{n.Number, n.Memory, n.MemoryPercentage, n.Cores, 1}
 }
 
-func (n native) worth(_ gpu.GPU, _ uint64, left Left) map[string]int64 {
-	slots, mib := left.counted(n.slots)
-	if slots == 0 {
-		return nil
+func (n native) resources() []string { return n.counting().resources() }
+
+func (n native) shares(a amounts) ([]Share, error) {
+	asked, err := n.counting().read(a, 1, 1)
+	if err != nil {
+		return nil, err
 	}
-	return map[string]int64{n.Number: slots, n.Memory: mib, n.Cores: left.percent()}
+	if asked.mib > 0 && asked.percent > 0 {
+		return nil, fmt.Errorf("names both %s and %s; allowed: one of them", n.Memory, n.MemoryPercentage)
+	}
+	otherwise := Memory{PPM: Whole}
+	if asked.cores > 0 && n.MemoryOfCores == config.MemoryProportional {
+		otherwise = percentOf(asked.cores)
+	}
+	return asked.shares(asked.memoryOr(otherwise), false), nil
+}
+
+func (n native) worth(_ gpu.GPU, total uint64, left Left) map[string]int64 {
+	return n.counting().worth(n.slots, false, total, left)
 }

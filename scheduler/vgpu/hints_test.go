@@ -12,8 +12,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
-	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -94,14 +94,14 @@ func TestChangedAnnotationsWakeAPod(t *testing.T) {
 		before, after map[string]string
 		want          fwk.QueueingHint
 	}{
-		"nothing":                        {nil, nil, fwk.QueueSkip},
-		"an annotation of others":        {nil, map[string]string{"example.com/a": "x"}, fwk.QueueSkip},
-		"the same assignment":            {map[string]string{assign.Annotation: "x"}, map[string]string{assign.Annotation: "x", "a": "b"}, fwk.QueueSkip},
-		"an announced assignment":        {nil, map[string]string{assign.Annotation: "x"}, fwk.Queue},
-		"a corrected policy":             {map[string]string{request.PolicyAnnotation: "x"}, map[string]string{request.PolicyAnnotation: "share"}, fwk.Queue},
-		"a reported size":                {map[string]string{resize.ReportAnnotation: "{}"}, nil, fwk.Queue},
-		"a requested size":               {nil, map[string]string{resize.Annotation: "{}"}, fwk.QueueSkip},
-		"a wish of Volcano's, withdrawn": {map[string]string{volcano.UseUUID: "x"}, nil, fwk.Queue},
+		"nothing":                     {nil, nil, fwk.QueueSkip},
+		"an annotation of others":     {nil, map[string]string{"example.com/a": "x"}, fwk.QueueSkip},
+		"the same assignment":         {map[string]string{assign.Annotation: "x"}, map[string]string{assign.Annotation: "x", "a": "b"}, fwk.QueueSkip},
+		"an announced assignment":     {nil, map[string]string{assign.Annotation: "x"}, fwk.Queue},
+		"a corrected policy":          {map[string]string{request.PolicyAnnotation: "x"}, map[string]string{request.PolicyAnnotation: "share"}, fwk.Queue},
+		"a reported size":             {map[string]string{resize.ReportAnnotation: "{}"}, nil, fwk.Queue},
+		"a requested size":            {nil, map[string]string{resize.Annotation: "{}"}, fwk.QueueSkip},
+		"a choice of GPUs, withdrawn": {map[string]string{choice.UseUUID: "x"}, nil, fwk.Queue},
 	} {
 		if got, err := p.afterUpdate(klog.Background(), podWith(nil), with(test.before), with(test.after)); err != nil || got != test.want {
 			t.Errorf("%s: got %v, %v, want %v", name, got, err, test.want)

@@ -18,8 +18,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
-	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -55,7 +55,7 @@ func (w *world) limits() corev1.ResourceList {
 	d := w.cfg.Dialects
 	units := func(most int64) int64 { return 1 + w.Int64N(most) }
 	var drawn map[string]int64
-	switch w.IntN(8) {
+	switch w.IntN(10) {
 	case 0:
 	case 1:
 		drawn = map[string]int64{d.Alnair.Memory: units(12), d.Alnair.Compute: units(100)}
@@ -67,6 +67,10 @@ func (w *world) limits() corev1.ResourceList {
 		drawn = map[string]int64{d.MetaGPU.DeviceSharing[0].ResourceName: units(150)}
 	case 5:
 		drawn = map[string]int64{d.Native.Number: units(2), d.Native.Memory: 1024 * units(12)}
+	case 6:
+		drawn = map[string]int64{d.Native.MemoryPercentage: units(100)}
+	case 7:
+		drawn = map[string]int64{d.Native.Number: units(2), d.Native.Cores: units(100)}
 	default:
 		drawn = map[string]int64{d.Native.Memory: 1024 * units(12), d.Native.Cores: units(100)}
 	}
@@ -89,7 +93,7 @@ func (w *world) pod() *corev1.Pod {
 	name := fmt.Sprint("pod-", w.pods)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), ResourceVersion: "1"}}
 	if w.IntN(3) == 0 {
-		pod.Annotations = map[string]string{volcano.UseUUID: fmt.Sprintf("GPU-node-%d-%d,GPU-node-1-0", w.IntN(3), w.IntN(4))}
+		pod.Annotations = map[string]string{choice.UseUUID: fmt.Sprintf("GPU-node-%d-%d,GPU-node-1-0", w.IntN(3), w.IntN(4))}
 	}
 	always := corev1.ContainerRestartPolicyAlways
 	for i := range w.IntN(3) {
@@ -177,7 +181,7 @@ func (m *member) start(cfg config.Config, pod *corev1.Pod) (map[string][]string,
 	if err != nil {
 		return nil, err
 	}
-	if asked, err = volcano.Obey(asked, pod, m.gpus, cfg); err != nil {
+	if asked, err = choice.Obey(asked, pod, m.gpus, cfg); err != nil {
 		return nil, err
 	}
 	if asked, err = assign.Obey(asked, pod, m.gpus); err != nil {
@@ -312,7 +316,7 @@ func (w *world) schedule(t *testing.T, p *Plugin, members map[string]*member, na
 	var scores fwk.NodeScoreList
 	for _, name := range names {
 		m := members[name]
-		here, err := volcano.Obey(asked, pod, m.gpus, w.cfg)
+		here, err := choice.Obey(asked, pod, m.gpus, w.cfg)
 		fits := err == nil && m.admits(pod, w.cfg) && m.ledger.Fits(here)
 		if got := p.Filter(t.Context(), state, pod, m.info); got.IsSuccess() != fits {
 			t.Errorf("on %s the plugin's verdict is %v, but the pod fits: %t", name, got, fits)

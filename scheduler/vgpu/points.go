@@ -16,8 +16,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
-	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -248,7 +248,7 @@ func (*Plugin) afterUpdate(_ klog.Logger, _ *corev1.Pod, old, changed any) (fwk.
 		return fwk.Queue, err
 	}
 	reads := func(key string) bool {
-		return key == assign.Annotation || key == resize.ReportAnnotation || request.Reads(key) || volcano.Reads(key)
+		return key == assign.Annotation || key == resize.ReportAnnotation || request.Reads(key) || choice.Reads(key)
 	}
 	for _, pair := range [][2]map[string]string{{before.Annotations, after.Annotations}, {after.Annotations, before.Annotations}} {
 		for key, value := range pair[0] {

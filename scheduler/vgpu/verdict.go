@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -33,7 +34,7 @@ func shapeOf(asked request.Pod, pod *corev1.Pod, units map[string]int64) shape {
 	}
 	read := map[string]string{}
 	for key, value := range pod.Annotations {
-		if volcano.Reads(key) {
+		if choice.Reads(key) {
 			read[key] = value
 		}
 	}
@@ -132,7 +133,7 @@ func (p *Plugin) here(asked *asking, v *view) (request.Pod, error) {
 	if v.err != nil {
 		return request.Pod{}, v.err
 	}
-	return volcano.Obey(asked.Pod, asked.spec, v.GPUs, p.config)
+	return choice.Obey(asked.Pod, asked.spec, v.GPUs, p.config)
 }
 
 // shortOn returns the pod's first resource of which the node's sum is too small; "" if all sums

@@ -52,6 +52,7 @@ func TestCapacity(t *testing.T) {
 		testbed.Number:           gpus * 10,
 		testbed.Memory:           nodeMemory,
 		testbed.Cores:            gpus * 100,
+		testbed.Percentage:       gpus * 100,
 		"alnair/vgpu-memory":     gpus * 16,
 		"alnair/vgpu-compute":    gpus * 100,
 		"k8s.amazonaws.com/vgpu": gpus * 10,

@@ -32,6 +32,8 @@ const (
 	Number = "nri-vgpu.io/vgpu-number"
 	Memory = "nri-vgpu.io/vgpu-memory"
 	Cores  = "nri-vgpu.io/vgpu-cores"
+	// Percentage is in percent of each GPU's memory.
+	Percentage = "nri-vgpu.io/vgpu-memory-percentage"
 )
 
 // Options describe a bed.

@@ -28,6 +28,7 @@ import (
 const (
 	number         = "nri-vgpu.io/vgpu-number"
 	memory         = testMemory
+	percent        = "nri-vgpu.io/vgpu-memory-percentage"
 	cores          = "nri-vgpu.io/vgpu-cores"
 	alnairMemory   = "alnair/vgpu-memory"
 	alnairCompute  = "alnair/vgpu-compute"
@@ -138,7 +139,7 @@ func twoGPUs() []gpu.GPU {
 func TestWhatOneDialectTakesTheOthersNoLongerAdvertise(t *testing.T) {
 	all := units{
 		number: 20, memory: 32768, cores: 200, alnairMemory: 32, alnairCompute: 200, awsSlots: 20, metagpu: 200,
-		volcanoNumber: 20, volcanoMemory: 32768, volcanoPercent: 200, volcanoCores: 200,
+		volcanoNumber: 20, volcanoMemory: 32768, volcanoPercent: 200, volcanoCores: 200, percent: 200,
 	}
 	with := func(changes units) units {
 		changed := units{}
@@ -148,6 +149,7 @@ func TestWhatOneDialectTakesTheOthersNoLongerAdvertise(t *testing.T) {
 				changed[name] = m
 			}
 		}
+		changed[percent] = changed[volcanoPercent] // no pod names either
 		return changed
 	}
 	tests := []struct {
@@ -239,7 +241,7 @@ func TestClientsBoundWhatIsAdvertised(t *testing.T) {
 func randomPod(r *rand.Rand, uid string) *corev1.Pod {
 	small := func(n int64) int64 { return 1 + r.Int64N(n)*r.Int64N(n)/n }
 	ask := func() units {
-		switch r.IntN(11) {
+		switch r.IntN(13) {
 		case 0:
 			return units{memory: small(24 << 10)}
 		case 1:
@@ -260,6 +262,10 @@ func randomPod(r *rand.Rand, uid string) *corev1.Pod {
 			return units{volcanoNumber: 1 + r.Int64N(2), volcanoMemory: small(16 << 10), volcanoCores: small(100)}
 		case 9:
 			return units{metagpuFirst: small(7)}
+		case 10:
+			return units{number: 1 + r.Int64N(2), cores: small(100)}
+		case 11:
+			return units{percent: small(100), cores: small(100)}
 		}
 		return units{metagpu: small(150)}
 	}

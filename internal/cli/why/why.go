@@ -17,8 +17,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/nodegpus"
-	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -69,7 +69,7 @@ func Judge(pod *corev1.Pod, asked request.Pod, node *corev1.Node, pods []*corev1
 
 // judgeUse judges the GPUs by the node's ledger.
 func (n *Node) judgeUse(use nodegpus.Use, asked request.Pod, pod *corev1.Pod, cfg config.Config) {
-	here, err := volcano.Obey(asked, pod, use.GPUs, cfg)
+	here, err := choice.Obey(asked, pod, use.GPUs, cfg)
 	if err != nil {
 		n.Against = err.Error()
 		return

@@ -139,7 +139,7 @@ func TestTheNodeMakesThePlanOfTheScheduler(t *testing.T) {
 		want  string
 	}{
 		{"native memory", "0 50", pod(container("a", memory+"=4096")), `{"a":["GPU-1"]}`},
-		{"native cores", "50 0", pod(container("a", cores+"=30")), `{"a":["GPU-1"]}`},
+		{"native cores, and as much memory", "50 80", pod(container("a", cores+"=30")), `{"a":["GPU-0"]}`},
 		{"a whole GPU", "10 0", pod(container("a", number+"=1")), `{"a":["GPU-1"]}`},
 		{"two GPUs", "90 0 0", pod(container("a", number+"=2", memory+"=9000")), `{"a":["GPU-1","GPU-2"]}`},
 		{"Alnair's memory and time", "0 10", pod(container("a", "alnair/vgpu-memory=3", "alnair/vgpu-compute=20")), `{"a":["GPU-1"]}`},

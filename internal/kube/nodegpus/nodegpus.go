@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -126,7 +127,7 @@ func (r Reader) bound(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (bound
 		}
 	}
 	// An assignment by Volcano's scheduler, or the pod's wishes, may have become invalid since.
-	if obeyed, err := volcano.Obey(asked, pod, gpus, r.Config); err == nil {
+	if obeyed, err := choice.Obey(asked, pod, gpus, r.Config); err == nil {
 		return resize.InForce(obeyed, pod), volcano.Assigned(pod)
 	}
 	return asked, false

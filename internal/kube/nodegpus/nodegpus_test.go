@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -141,9 +142,9 @@ func TestWhatPodsHold(t *testing.T) {
 			map[string][]string{"a": {"GPU-0"}, "b": {"GPU-1"}}},
 		{"an annotation that has become invalid", two, []*corev1.Pod{annotated(assigned(asking("a", 1, "1000"), "GPU-1"), "nri-vgpu.io/compute-policy=x")},
 			map[string][]string{"a": {"GPU-1"}}},
-		{"a wish that has become invalid", two, []*corev1.Pod{annotated(assigned(pod("a", 1, container("main", volcanoMemory+"=1000")), "GPU-1"), volcano.UseUUID+"=GPU-0")},
+		{"a wish that has become invalid", two, []*corev1.Pod{annotated(assigned(pod("a", 1, container("main", volcanoMemory+"=1000")), "GPU-1"), choice.UseUUID+"=GPU-0")},
 			map[string][]string{"a": {"GPU-1"}}},
-		{"a wish for no GPU of the node, without an assignment", one, []*corev1.Pod{annotated(pod("a", 1, container("main", volcanoMemory+"=1000")), volcano.UseUUID+"=GPU-9")},
+		{"a wish for no GPU of the node, without an assignment", one, []*corev1.Pod{annotated(pod("a", 1, container("main", volcanoMemory+"=1000")), choice.UseUUID+"=GPU-9")},
 			map[string][]string{"a": {"GPU-0"}}},
 		{"more than a GPU has, all started", one,
 			[]*corev1.Pod{running(assigned(asking("a", 1, "9000"), "GPU-0")), running(assigned(asking("b", 2, "9000"), "GPU-0")), asking("c", 3, "1000")},

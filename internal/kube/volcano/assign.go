@@ -32,25 +32,15 @@ func Missed(pod *corev1.Pod, cfg config.Volcano) bool {
 }
 
 // Obey binds the GPUs that a pod requests in Volcano's dialect to the GPUs of the scheduler's
-// assignment, if the pod has an assignment. The pod's wishes, which are annotations too, restrict
-// the GPUs. The spec decides the amounts. Obey returns an error if the assignment differs from the
-// spec or if the wishes forbid the assignment.
+// assignment, if the pod has an assignment. The spec decides the amounts. Obey returns an error if the
+// assignment differs from the spec, or if a share does not accept its GPU.
 func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU, cfg config.Config) (request.Pod, error) {
-	if !slices.ContainsFunc(asked.Containers, speaks) {
+	if !slices.ContainsFunc(asked.Containers, speaks) || !Assigned(pod) {
 		return asked, nil
-	}
-	allowed, err := allowed(pod.Annotations, gpus, cfg.Sharing)
-	if err != nil {
-		return request.Pod{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	asked.Containers = slices.Clone(asked.Containers)
 	for i, c := range asked.Containers {
-		if speaks(c) {
-			asked.Containers[i].Shares = restricted(c.Shares, allowed)
-		}
-	}
-	if !Assigned(pod) {
-		return asked, nil
+		asked.Containers[i].Shares = slices.Clone(c.Shares)
 	}
 	if err := assign(asked.Containers, pod, gpus, cfg); err != nil {
 		return request.Pod{}, fmt.Errorf("pod %s/%s: the assignment by Volcano's scheduler (%s) is not obeyed: %w",
@@ -61,15 +51,6 @@ func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU, cfg config.Config)
 
 func speaks(c request.Container) bool {
 	return c.Dialect == request.DialectVolcano && len(c.Shares) > 0
-}
-
-// restricted returns copies of the shares, restricted to the GPUs; nil allows any GPU.
-func restricted(shares []request.Share, gpus []string) []request.Share {
-	shares = slices.Clone(shares)
-	for i := range shares {
-		shares[i].GPUs = gpus
-	}
-	return shares
 }
 
 // assign binds the k-th container that Asking returns to the assignment's k-th entry.
@@ -138,7 +119,7 @@ func assignTo(c *request.Container, devices []Device, gpus []gpu.GPU, cfg config
 // the amount that it requests, and never more.
 func bind(share *request.Share, d Device, g gpu.GPU, cfg config.Config) error {
 	if len(share.GPUs) > 0 && !slices.Contains(share.GPUs, d.UUID) {
-		return fmt.Errorf("the pod's annotations (%s) allow %s only", strings.Join(wishes, ", "), strings.Join(share.GPUs, ", "))
+		return fmt.Errorf("the pod's annotations allow %s only", strings.Join(share.GPUs, ", "))
 	}
 	if want := share.ComputePPM / (request.Whole / 100); d.Cores != want {
 		return fmt.Errorf("it has %d %% of the time, and the container asks for %d %%", d.Cores, want)
@@ -155,58 +136,4 @@ func bind(share *request.Share, d Device, g gpu.GPU, cfg config.Config) error {
 		share.Memory = request.Memory{Bytes: want * request.MiB}
 	}
 	return nil
-}
-
-var wishes = []string{UseType, NoUseType, UseUUID, NoUseUUID, Mode}
-
-// mostWish bounds a wish, in bytes. The runtime waits while allowed compares each name in a wish
-// with each GPU.
-const mostWish = 16 << 10
-
-// allowed returns the UUIDs of the GPUs that a pod's wishes allow; nil allows any GPU.
-func allowed(annotations map[string]string, gpus []gpu.GPU, sharing config.Sharing) ([]string, error) {
-	if !slices.ContainsFunc(wishes, func(key string) bool { _, ok := annotations[key]; return ok }) {
-		return nil, nil
-	}
-	for _, key := range wishes {
-		if length := len(annotations[key]); length > mostWish {
-			return nil, fmt.Errorf("annotation %s has %d bytes; allowed: %d", key, length, mostWish)
-		}
-	}
-	var uuids []string
-	for _, g := range gpus {
-		kind := strings.ToUpper(typeOf(g))
-		if wanted(annotations, UseType, NoUseType, func(name string) bool { return contains(kind, name) }) &&
-			wanted(annotations, UseUUID, NoUseUUID, func(uuid string) bool { return strings.TrimSpace(uuid) == g.UUID }) &&
-			shares(g, annotations[Mode], sharing) {
-			uuids = append(uuids, g.UUID)
-		}
-	}
-	if len(uuids) == 0 {
-		return nil, fmt.Errorf("no GPU of the node is one that the pod's annotations (%s) allow", strings.Join(wishes, ", "))
-	}
-	return uuids, nil
-}
-
-// wanted follows the scheduler: if a pod has a list of wanted names, the list of unwanted names is
-// ignored.
-func wanted(annotations map[string]string, use, noUse string, is func(string) bool) bool {
-	if list, ok := annotations[use]; ok {
-		return slices.ContainsFunc(strings.Split(list, ","), is)
-	}
-	if list, ok := annotations[noUse]; ok {
-		return !slices.ContainsFunc(strings.Split(list, ","), is)
-	}
-	return true
-}
-
-// shares reports whether a GPU is shared in the mode that a pod wants. Every GPU is shared through
-// a library in its containers, and some GPUs also through the Multi-Process Service.
-func shares(g gpu.GPU, mode string, sharing config.Sharing) bool {
-	return mode == "" || mode == HAMiCore || mode == MPS && sharing.ByMPS(g.UUID)
-}
-
-// contains follows the scheduler: any part of the name matches, in any case. name is in upper case.
-func contains(name, part string) bool {
-	return strings.Contains(name, strings.ToUpper(part))
 }

@@ -5,7 +5,6 @@ package volcano
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -107,18 +106,6 @@ func TestObey(t *testing.T) {
 		{"a pod in another language has no assignment", pod(assigned("GPU-9,NVIDIA,1,0:"),
 			container("a", limits{"nri-vgpu.io/vgpu-memory": 1})), map[string][]string{"a": {""}}},
 		{"time alone is not assigned by the scheduler", pod(assigned(""), container("a", limits{"cores": 10})), map[string][]string{"a": {""}}},
-		{"a wanted type", pod(map[string]string{UseType: "A100,v100"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-2"}}},
-		{"a refused type", pod(map[string]string{NoUseType: "v100"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-1"}}},
-		{"a wanted type goes before a refused one", pod(map[string]string{UseType: "V100", NoUseType: "Tesla"}, container("a", limits{"memory": 1})),
-			map[string][]string{"a": {"GPU-2"}}},
-		{"a wanted GPU", pod(map[string]string{UseUUID: "GPU-7, GPU-1"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-1"}}},
-		{"a refused GPU", pod(map[string]string{NoUseUUID: "GPU-1"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-2"}}},
-		{"wishes hold for no other language", pod(map[string]string{UseUUID: "GPU-7"}, container("a", limits{"nri-vgpu.io/vgpu-memory": 1})),
-			map[string][]string{"a": {""}}},
-		{"our own mode", pod(map[string]string{Mode: "hami-core"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-1|GPU-2"}}},
-		{"a GPU that is shared by MPS", pod(map[string]string{Mode: "mps"}, container("a", limits{"memory": 1})), map[string][]string{"a": {"GPU-2"}}},
-		{"assigned as wished", pod(with(assigned("GPU-2,NVIDIA,1,0:"), UseType, "v100"), container("a", limits{"memory": 1})),
-			map[string][]string{"a": {"GPU-2"}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -156,9 +143,6 @@ func TestObeyNot(t *testing.T) {
 		{"an entry too many", pod(assigned("GPU-1,NVIDIA,1000,20:;GPU-1,NVIDIA,1000,20:"), one), "for 2 containers, and 1 ask"},
 		{"an entry for a container without GPUs", pod(assigned("GPU-1,NVIDIA,1000,20:;GPU-1,NVIDIA,1,0:"), one, container("none", limits{"number": 0})), "it has 1 GPUs"},
 		{"nonsense", pod(assigned("GPU-1"), one), "colon"},
-		{"against the pod's wish", pod(with(assigned("GPU-1,NVIDIA,1000,20:"), UseUUID, "GPU-2"), one), "allow GPU-2 only"},
-		{"no such GPU", pod(map[string]string{UseType: "A100"}, one), "no GPU of the node"},
-		{"another mode", pod(map[string]string{Mode: "mig"}, one), "no GPU of the node"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -263,40 +247,12 @@ func TestInitContainersAreNotAssigned(t *testing.T) {
 	}
 }
 
-// TestWishesAreBounded checks that Obey refuses long wishes soon. While Obey compares wishes with
-// GPUs, the runtime waits, and starts no other container.
-func TestWishesAreBounded(t *testing.T) {
-	var node []gpu.GPU
-	for range request.MaxGPUs {
-		node = append(node, gpu.GPU{UUID: "GPU-1", Name: "NVIDIA H100 80GB HBM3", MemoryBytes: 80 << 30, Healthy: true})
-	}
-	for _, key := range wishes {
-		for length, ok := range map[int]bool{mostWish: true, mostWish + 1: false, 256<<10 - 64: false} {
-			p := pod(map[string]string{key: strings.Repeat("x,", length)[:length]}, container("a", limits{"memory": 1}))
-			asked, err := request.FromPod(p, config.Default().Dialects)
-			if err != nil {
-				t.Fatal(err)
-			}
-			begin := time.Now()
-			_, err = Obey(asked, p, node, config.Default())
-			took := time.Since(begin)
-			if refused := err != nil && strings.Contains(err.Error(), "allowed: 16384"); refused == ok {
-				t.Errorf("%s of %d bytes: %.200v", key, length, err)
-			}
-			if took > 200*time.Millisecond {
-				t.Errorf("%s of %d bytes took %v", key, length, took)
-			}
-		}
-	}
-}
-
 // TestReads checks which annotations this package reads. The cache drops annotations that no
 // package reads.
 func TestReads(t *testing.T) {
 	read := []string{
 		"volcano.sh/vgpu-node", "volcano.sh/vgpu-time", "volcano.sh/bind-time", "volcano.sh/bind-phase", "volcano.sh/vgpu-ids-new",
-		"scheduling.k8s.io/group-name", "volcano.sh/devices-to-allocate", "nvidia.com/use-gputype", "nvidia.com/nouse-gputype",
-		"volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid", "volcano.sh/vgpu-mode",
+		"scheduling.k8s.io/group-name", "volcano.sh/devices-to-allocate",
 	}
 	for _, annotation := range read {
 		if !Reads(annotation) {

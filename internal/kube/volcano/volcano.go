@@ -30,7 +30,7 @@ const (
 	Lock = "hamivgpu"
 )
 
-// These are annotations of a pod. The scheduler writes all annotations except the wishes.
+// These are annotations of a pod.
 const (
 	Node     = "volcano.sh/vgpu-node"
 	Time     = "volcano.sh/vgpu-time"
@@ -44,19 +44,9 @@ const (
 	ToAllocate = "volcano.sh/devices-to-allocate"
 )
 
-// These are the wishes: annotations that users write on pods. Commas separate the elements of
-// lists.
-const (
-	UseType   = "nvidia.com/use-gputype"
-	NoUseType = "nvidia.com/nouse-gputype"
-	UseUUID   = "volcano.sh/vgpu-use-gpuuuid"
-	NoUseUUID = "volcano.sh/vgpu-nouse-gpuuuid"
-	Mode      = "volcano.sh/vgpu-mode"
-)
-
 // Reads reports whether this package reads an annotation of a pod.
 func Reads(annotation string) bool {
-	return slices.Contains([]string{Node, Time, BindTime, Phase, IDs, Group, ToAllocate}, annotation) || slices.Contains(wishes, annotation)
+	return slices.Contains([]string{Node, Time, BindTime, Phase, IDs, Group, ToAllocate}, annotation)
 }
 
 // These are the values of Phase.
@@ -69,7 +59,7 @@ const (
 // Answered is the value of Time on a pod that the node has answered for.
 const Answered = "18446744073709551615"
 
-// These are modes of a node. HAMiCore is the mode of a node that limits its containers by a
+// These are modes of a GPU. HAMiCore is the mode of a node that limits its containers by a
 // library, and the mode that Registered writes. Schedulers do not support MPS.
 const (
 	HAMiCore = "hami-core"
@@ -161,16 +151,16 @@ func Registered(gpus []gpu.GPU, cfg config.Config) string {
 		if !g.Healthy {
 			slots = 0
 		}
-		fmt.Fprintf(&b, "%s,%d,%d,%s,%t,%s:", g.UUID, slots, usableMiB(g, cfg), typeOf(g), g.Healthy, HAMiCore)
+		fmt.Fprintf(&b, "%s,%d,%d,%s,%t,%s:", g.UUID, slots, usableMiB(g, cfg), TypeOf(g), g.Healthy, HAMiCore)
 	}
 	return b.String()
 }
 
 func usableMiB(g gpu.GPU, cfg config.Config) uint64 { return request.Usable(g, cfg) / request.MiB }
 
-// typeOf returns a GPU's name in the form that wishes and the scheduler use. A comma or a colon in
-// the name would end the field.
-func typeOf(g gpu.GPU) string {
+// TypeOf returns a GPU's name in the form that the scheduler uses. A comma or a colon in the name would
+// end the field.
+func TypeOf(g gpu.GPU) string {
 	return deviceType + "-" + strings.NewReplacer(",", " ", ":", " ").Replace(g.Name)
 }
 

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package request
+
+import "fmt"
+
+// counting are the resources of a dialect that counts GPUs: the number of GPUs, and the memory and
+// time of each GPU.
+type counting struct {
+	number, memory, percentage, cores string // resource names
+	// unit is the number of MiB in a unit of memory.
+	unit int64
+}
+
+// counted are the amounts of a request in a dialect that counts GPUs. An amount of 0 is omitted.
+type counted struct {
+	number              int64
+	mib, percent, cores int64 // of each GPU
+}
+
+func (c counting) resources() []string { return []string{c.number, c.memory, c.percentage, c.cores} }
+
+// read reads the amounts of a container. number is the number of GPUs of a container that names
+// none. least is the least valid amount of memory and time: 0 is valid in dialects in which a zero is
+// equivalent to omitting the resource.
+func (c counting) read(a amounts, number, least int64) (counted, error) {
+	var r counted
+	unit := "MiB of each GPU"
+	if c.unit > 1 {
+		unit = fmt.Sprintf("units of %d MiB of each GPU", c.unit)
+	}
+	for _, one := range []struct {
+		into              *int64
+		resource          string
+		absent, low, high int64
+		unit              string
+	}{
+		{&r.number, c.number, number, 1, MaxGPUs, "GPUs"},
+		{&r.mib, c.memory, 0, least, maxMiB / c.unit, unit},
+		{&r.percent, c.percentage, 0, least, 100, "percent of each GPU's memory"},
+		{&r.cores, c.cores, 0, least, 100, "percent of each GPU"},
+	} {
+		n, err := a.between(one.resource, one.absent, one.low, one.high, one.unit)
+		if err != nil {
+			return counted{}, err
+		}
+		*one.into = n
+	}
+	r.mib *= c.unit
+	return r, nil
+}
+
+// memoryOr returns the requested memory of each GPU, or otherwise if the request names no memory.
+// Memory in MiB overrides memory in percent.
+func (r counted) memoryOr(otherwise Memory) Memory {
+	switch {
+	case r.mib > 0:
+		return Memory{Bytes: uint64(r.mib) * MiB}
+	case r.percent > 0:
+		return percentOf(r.percent)
+	default:
+		return otherwise
+	}
+}
+
+// percentOf returns an amount of memory in percent of a GPU.
+func percentOf(percent int64) Memory { return Memory{PPM: uint32(percent) * ppmPerPercent} }
+
+// shares returns equal shares of the requested number of GPUs.
+func (r counted) shares(memory Memory, exclusive bool) []Share {
+	share := Share{Memory: memory, ComputePPM: uint32(r.cores) * ppmPerPercent, Slots: 1, Exclusive: exclusive}
+	return same(share, r.number)
+}
+
+// worth returns the available amounts of one GPU that slotsPerGPU containers may share. If the
+// dialect requests a GPU exclusively by 100 percent of its time, worth offers at most 99 percent of
+// the time of a GPU that is in use.
+func (c counting) worth(slotsPerGPU int, exclusive bool, total uint64, left Left) map[string]int64 {
+	slots, mib := left.counted(slotsPerGPU)
+	if slots == 0 {
+		return nil
+	}
+	cores := left.percent()
+	if exclusive && left.Held {
+		cores = min(cores, 99)
+	}
+	return map[string]int64{
+		c.number:     slots,
+		c.memory:     mib / c.unit,
+		c.percentage: most(100, func(n int64) bool { return percentOf(n).On(total) <= left.Memory }),
+		c.cores:      cores,
+	}
+}
