@@ -55,7 +55,7 @@ type scenario struct {
 	nodes  int
 	gpus   int           // of each node
 	memory uint64        // of each GPU, in bytes
-	load   float64       // what pods ask for on average, in parts of the cluster
+	load   float64       // the average request of a pod, in parts of the cluster
 	life   time.Duration // the mean life of a pod
 	length time.Duration // of the measurement; filling the cluster before takes three lives
 	seed   uint64

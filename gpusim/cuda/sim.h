@@ -376,8 +376,8 @@ bool sim_capturing(const struct sim_stream *stream);
  * the capture. */
 CUresult sim_capture_guard(void);
 CUresult sim_capture_sync_guard(struct sim_stream *stream);
-/* sim_capture_context_guard is sim_capture_guard for calls about all streams of a context,
- * regardless of the thread's mode. */
+/* sim_capture_context_guard is sim_capture_guard for calls about all streams of a context. The
+ * thread's mode has no effect. */
 CUresult sim_capture_context_guard(struct sim_context *context);
 /*
  * sim_capture_enqueue_guard checks a stream before work is queued in it. The legacy stream is

@@ -76,7 +76,7 @@ func (r rules) left(c Container) bool {
 	return c.Marked || r.carries(c) || gpuaccess.Commands(c.Devices, ourfiles.Writable(c.Mounts), r.Socket)
 }
 
-// carries reports whether a container has mounts of its own nri-vgpu files.
+// carries reports whether a container has mounts of the container's nri-vgpu files.
 func (r rules) carries(c Container) bool {
 	dir, carries := ourfiles.Dir(c.Mounts)
 	return carries && c.PodUID != "" && c.Name != "" &&

@@ -12,7 +12,7 @@ type metrics struct {
 func newMetrics() metrics {
 	return metrics{
 		ready: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "nri_vgpu_mps_ready", Help: "1 if the MPS control daemon answers; 0 also if no GPU is shared by MPS."}),
+			Name: "nri_vgpu_mps_ready", Help: "1 if the MPS control daemon answers, else 0. The value is also 0 if no GPU is shared by MPS."}),
 		clients: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nri_vgpu_mps_clients", Help: "Processes that MPS serves."}),
 		starts: prometheus.NewCounter(prometheus.CounterOpts{

@@ -308,7 +308,7 @@ func (s *Supervisor) down(reason string) {
 	s.told, s.said = true, reason
 }
 
-// Cgroup is the name of the cgroup of the daemon and its servers.
+// Cgroup is the name of the cgroup in which the daemon and its servers run.
 const Cgroup = "nri-vgpu-mps"
 
 // Own reports whether a process is the daemon or one of its servers, by the process's cgroup. No

@@ -2,8 +2,8 @@
 # shellcheck shell=bash disable=SC2034 # variables are for those who source it
 #
 # This file defines a simulated machine with two GPUs, and containers on it. The tests source this
-# file with the arguments LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]. The driver is that
-# of $GPUSIM_PROFILE. An agent measures for the containers, if the driver reports the memory of
+# file with the arguments LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]. $GPUSIM_PROFILE
+# selects the driver. An agent measures for the containers, if the driver reports the memory of
 # processes.
 
 set -u

@@ -76,7 +76,7 @@ func TestRun(t *testing.T) {
 }
 
 // TestCleanup checks that an attempt's cleanups run before the next attempt begins, the last
-// cleanup first, also if the attempt ends early.
+// cleanup first. The attempt may end early.
 func TestCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var order []int

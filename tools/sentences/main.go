@@ -5,10 +5,10 @@
 //
 //	sentences FILE...
 //
-// A sentence ends at a full stop, a question mark, an exclamation mark, a semicolon, or the end of its
-// paragraph, list item or table cell. A colon ends no sentence, because a reader must remember the words
-// before the colon. Text in backquotes counts as one word, and punctuation without a letter or a digit
-// counts as none.
+// A sentence ends at a full stop, a question mark, an exclamation mark or a semicolon. A sentence also
+// ends with its paragraph, list item or table cell. A colon ends no sentence, because a reader must
+// remember the words before the colon. Text in backquotes counts as one word, and punctuation without a
+// letter or a digit counts as none.
 package main
 
 import (

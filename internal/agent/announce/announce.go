@@ -53,7 +53,7 @@ type Options struct {
 
 // Announcer allocates GPUs for pods as soon as they are bound, and writes the choice to the pods
 // that no scheduler has assigned GPUs. nri-vgpu-scheduler thus need not guess the choice. The
-// Announcer has no state but its failures, and may be stopped and restarted at any time.
+// Announcer remembers only its failures, and may be stopped and restarted at any time.
 type Announcer struct {
 	Options
 	poke loop.Wakeup

@@ -64,8 +64,8 @@ func (c *Collector) gpus(found *look) []agentapi.GPU {
 	return list
 }
 
-// containers returns the containers with GPUs: those of the asker's pod, or all if the asker is the
-// node.
+// containers returns the containers with GPUs. If the asker is a pod, containers returns only the
+// pod's containers.
 func (c *Collector) containers(who registry.Asker, found *look) []agentapi.Container {
 	byPlace := map[place][]sighting{}
 	for uuid, sightings := range found.sightings {

@@ -37,8 +37,9 @@ const patience = 3 * time.Second
 // searched is the PATH on which the node's programs are searched.
 const searched = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/bin"
 
-// Enter changes the root directory of this process to that of a node, mounted at
-// root, as in the agent's container. If root is "" or "/", Enter does nothing.
+// Enter changes the root directory of this process to a node's root directory,
+// mounted at root, as in the agent's container. If root is "" or "/", Enter does
+// nothing.
 func Enter(root string) error {
 	if root == "" || root == "/" {
 		return nil

@@ -71,7 +71,7 @@ func parseHeld(answer string) (gpu.HeldBytes, error) {
 	return held, nil
 }
 
-// Used returns the used bytes of a GPU, including those of other programs.
+// Used returns the used bytes of a GPU, including the bytes of other programs.
 func (n *nvml) Used(uuid string) (uint64, error) {
 	answer, err := n.ask(uuid, "used")
 	if err != nil {

@@ -27,8 +27,8 @@ import (
 // Node is the verdict on a node for a pod.
 type Node struct {
 	Name string
-	// Excluded is the reason why the node does not accept the pod, regardless of free GPU capacity;
-	// "" if the node accepts the pod.
+	// Excluded is the reason why the node does not accept the pod, even with free GPU capacity; ""
+	// if the node accepts the pod.
 	Excluded string
 	// Against is the reason why the pod does not fit although single GPUs have room, or why the
 	// GPUs are not known; "" without a reason.
@@ -126,7 +126,7 @@ func firstShare(asked request.Pod) (request.Share, string) {
 	return request.Share{}, ""
 }
 
-// excludes returns the reason why the node does not accept the pod, regardless of resources.
+// excludes returns the reason why the node does not accept the pod, even with enough resources.
 func excludes(pod *corev1.Pod, node *corev1.Node) string {
 	cordoned := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 	if node.Spec.Unschedulable && !schedulingcorev1.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, &cordoned, false) {

@@ -10,7 +10,7 @@
 
 // ---- the two sides of a copy
 
-// vg_on_device reports whether a memory type and an address are those of a device.
+// vg_on_device reports whether a memory type and an address belong to a device.
 static bool vg_on_device(int type, CUdeviceptr address)
 {
 	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY ||

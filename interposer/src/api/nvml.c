@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file replaces functions of the management library. A GPU's memory is the container's limit,
-// and the used memory is that of the container. All other values are the driver's.
+// This file replaces functions of the management library. NVML reports the container's limit as a
+// GPU's memory, and the container's used memory as the GPU's used memory. All other values are the
+// driver's.
 
 #include <stdatomic.h>
 #include <string.h>

@@ -16,8 +16,8 @@
 
 #include "loader.h"
 
-// vg_lib_dirs has the values of $LIB in the order of the attempts: Debian's value, then those of
-// other distributions. The loader does not report its value of $LIB.
+// vg_lib_dirs has the values of $LIB in the order of the attempts: Debian's value, then the values
+// of other distributions. The loader does not report its value of $LIB.
 static const char *const vg_lib_dirs[] = {"lib/x86_64-linux-gnu", "lib64", "lib"};
 
 enum { vg_max_text = 1024 * 1024 };

@@ -130,7 +130,7 @@ static void vg_nap(void)
 struct vg_wait {
 	uint64_t since;
 	uint64_t moved;
-	uint64_t others; // used and pending bytes, without those of the waiting call
+	uint64_t others; // used and pending bytes, without the waiting call's bytes
 };
 
 // vg_wait_is_over reports whether to stop waiting. If a thread's wait for a change of a sum has timed

@@ -30,9 +30,9 @@ bool vg_fit_aliases(const struct vg_probe *probe, int64_t end, uint64_t recorded
 	return with >= vg_alias_least;
 }
 
-// vg_fit_clock compares the least delay of a complete window with that of the first window since
-// the base event. vg_fit_clock returns the drift in parts per billion, or 0 if the drift is
-// unknown.
+// vg_fit_clock compares the least delay of a complete window with the least delay of the first
+// window since the base event. vg_fit_clock returns the drift in parts per billion, or 0 if the
+// drift is unknown.
 static int32_t vg_fit_clock(struct vg_fit *fit, const struct vg_probe *probe)
 {
 	int64_t over = probe->seen.window - fit->window;

@@ -6,10 +6,10 @@
 
 enum {
 	vg_late_ns = 60000, // excess over the least delay that shows another process on the GPU
-	// vg_stretch_window_ns is the length of a window. The least delay is that of the last one or
-	// two windows. The clocks of GPU and host drift apart, by some 100 ppm. If all probes in
-	// these windows are late, the earliest probes count as punctual. The deduction is then too
-	// small, and never too large.
+	// vg_stretch_window_ns is the length of a window. The least delay covers the last one or two
+	// windows. The clocks of GPU and host drift apart, by some 100 ppm. If all probes in these
+	// windows are late, the earliest probes count as punctual. The deduction is then too small,
+	// and never too large.
 	vg_stretch_window_ns = 50000000,
 };
 

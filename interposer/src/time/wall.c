@@ -90,7 +90,7 @@ static enum vg_work_left vg_wall_ask(const struct vg_stream *stream, uint64_t co
 }
 
 // vg_wall_stays reports whether a stream still counts as busy. A stream whose state is unknown,
-// such as that of an ended thread, counts as done after vg_unknown_ns beyond the estimate.
+// such as a stream of an ended thread, counts as done after vg_unknown_ns beyond the estimate.
 static bool vg_wall_stays(const struct vg_stream *stream, enum vg_work_left left, uint64_t now)
 {
 	return left == vg_work_left || (left != vg_work_none && now < stream->idle_at + vg_unknown_ns);

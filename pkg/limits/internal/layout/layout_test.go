@@ -48,8 +48,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestCompilerAgrees compares the sizes and offsets of a C compiler with those
-// of the Go compiler.
+// TestCompilerAgrees compares the sizes and offsets of a C compiler with the Go
+// compiler's sizes and offsets.
 func TestCompilerAgrees(t *testing.T) {
 	structs := map[string]reflect.Type{
 		"vg_limits_device":    reflect.TypeFor[layout.LimitsDevice](),
