@@ -21,7 +21,7 @@ type counted struct {
 func (c counting) resources() []string { return []string{c.number, c.memory, c.percentage, c.cores} }
 
 // read reads the amounts of a container. number is the number of GPUs of a container that names
-// none. least is the least valid amount of memory and time: 0 is valid in dialects in which a zero is
+// none. least is the least valid amount of memory and time. 0 is valid in dialects in which a zero is
 // equivalent to omitting the resource.
 func (c counting) read(a amounts, number, least int64) (counted, error) {
 	var r counted
@@ -72,9 +72,9 @@ func (r counted) shares(memory Memory, exclusive bool) []Share {
 	return same(share, r.number)
 }
 
-// worth returns the available amounts of one GPU that slotsPerGPU containers may share. If the
-// dialect requests a GPU exclusively by 100 percent of its time, worth offers at most 99 percent of
-// the time of a GPU that is in use.
+// worth returns the available amounts of one GPU that slotsPerGPU containers may share. A dialect may
+// request a GPU exclusively by 100 percent of its time. worth then offers at most 99 percent of the
+// time of a GPU that is in use.
 func (c counting) worth(slotsPerGPU int, exclusive bool, total uint64, left Left) map[string]int64 {
 	slots, mib := left.counted(slotsPerGPU)
 	if slots == 0 {

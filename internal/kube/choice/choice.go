@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package choice restricts a pod's request to the GPUs that the pod's annotations allow: the wishes of
-// the pod's author, and the assignment by Volcano's scheduler. The package has no side effects.
+// Package choice restricts a pod's request to the GPUs that the pod's annotations allow. The
+// annotations contain the wishes of the pod's author, and the assignment by Volcano's scheduler. The
+// package has no side effects.
 package choice
 
 import (
@@ -60,9 +61,9 @@ func Reads(annotation string) bool {
 	return false
 }
 
-// Obey restricts the shares of a pod to the GPUs that the pod's wishes allow, and binds the shares to
-// the GPUs that Volcano's scheduler assigned. Obey returns an error if no GPU of the node is allowed, or
-// if the assignment is not.
+// Obey restricts the shares of a pod to the GPUs that the pod's wishes allow. Obey also binds the
+// shares to the GPUs that Volcano's scheduler assigned. Obey returns an error if no GPU of the node is
+// allowed, or if the assignment is not.
 func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU, cfg config.Config) (request.Pod, error) {
 	restricted, err := restrict(asked, pod.Annotations, gpus, cfg.Sharing)
 	if err != nil {

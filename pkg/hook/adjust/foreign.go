@@ -13,7 +13,7 @@ import (
 
 // Yield decides on a container that requests a resource of another device plugin. The container
 // keeps the GPUs that the plugin allocates. The container must not see a GPU that nri-vgpu offers.
-// Every CUDA image asks NVIDIA's runtime for all GPUs: if the plugin injects the GPUs by other means
+// Every CUDA image asks NVIDIA's runtime for all GPUs. If the plugin injects the GPUs by other means
 // than the environment, Yield hides the environment's GPUs.
 func (r Rules) Yield(c Container, rt Runtime, resource string, offered []gpu.GPU) (Adjustment, error) {
 	var a Adjustment

@@ -11,8 +11,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// TestYield checks containers of another device plugin on a node that offers GPU-a (index 0, device
-// node 4) and leaves GPU-b (index 1, device node 7) to the plugin.
+// TestYield checks containers of another device plugin. The node offers GPU-a (index 0, device node
+// 4), and leaves GPU-b (index 1, device node 7) to the plugin.
 func TestYield(t *testing.T) {
 	offered := []gpu.GPU{{UUID: "GPU-a1", Index: 0, Minor: 4}}
 	rules := Rules{Injection: config.Default().Injection}
