@@ -51,9 +51,10 @@ function stubs(i) {
 	printf "\t.set VG_SPARES, %d\n", count
 }
 
-# places prints the hash table in which vg_first_name finds names and stems. An entry is the index
-# of the first name that begins with the name or stem. The table uses the GNU hash of ELF files, with
-# open addressing.
+# versions prints the lists in which vg_versions finds the symbols that are versions of a name, and
+# the hash table of the lists. A list is the name's length, the symbols in order, and
+# VG_SYMBOL_COUNT. The hash table uses the GNU hash of ELF files, with open addressing. An entry is
+# where a list begins, or 0, where the empty list begins.
 function hash_of(text, i, hash) {
 	hash = 5381
 	for (i = 1; i <= length(text); i++)
@@ -61,20 +62,16 @@ function hash_of(text, i, hash) {
 	return hash
 }
 
-function put(text, index_, at) {
-	if (text in is_put)
+function put(text, i) {
+	if (!(text in list))
+		text_of[texts++] = text
+	else if (last_of[text] == i)
 		return
-	is_put[text] = 1
-	for (at = hash_of(text) % PLACES; at in place; at = (at + 1) % PLACES)
-		continue
-	place[at] = index_ + 1
+	list[text] = list[text] " " i ","
+	last_of[text] = i
 }
 
-function places(i, stem) {
-	for (i = 32; i < 127; i++)
-		code[sprintf("%c", i)] = i
-	for (PLACES = 1; PLACES < 2 * count; PLACES *= 2)
-		continue
+function collect(i, stem) {
 	for (i = 0; i < count; i++) {
 		stem = name[i]
 		put(stem, i)
@@ -83,7 +80,28 @@ function places(i, stem) {
 		sub(/_v[0-9]+$/, "", stem)
 		put(stem, i)
 	}
-	printf "\n// The first symbol + 1 of each name and stem, by hash.\n"
+}
+
+function versions(i, at, begin, text) {
+	for (i = 32; i < 127; i++)
+		code[sprintf("%c", i)] = i
+	collect()
+	for (PLACES = 1; PLACES < 2 * count; PLACES *= 2)
+		continue
+	printf "\n// The length and the versions of each name and stem.\n"
+	printf "#define VG_SYMBOL_VERSIONS \\\n\tVG_SYMBOL_COUNT,"
+	begin = 1
+	for (i = 0; i < texts; i++) {
+		text = text_of[i]
+		for (at = hash_of(text) % PLACES; at in place; at = (at + 1) % PLACES)
+			continue
+		place[at] = begin
+		printf " \\\n\t%d,%s VG_SYMBOL_COUNT,", length(text), list[text]
+		begin += gsub(/,/, ",", list[text]) + 2
+	}
+	if (begin > 65535)
+		fail("the lists of versions do not fit 16 bits")
+	printf "\n\n// The beginning of the list of each name and stem, by hash.\n"
 	printf "#define VG_SYMBOL_PLACES"
 	for (i = 0; i < PLACES; i++)
 		printf "%s%d,", i % 32 ? " " : " \\\n\t", (i in place) ? place[i] : 0
@@ -111,7 +129,7 @@ function header(i, offset) {
 		if (kind[i] == "own")
 			printf " \\\n\tX(%s)", name[i]
 	printf "\n"
-	places()
+	versions()
 }
 
 function map(i, n, extras) {

@@ -23,6 +23,20 @@ static const uint16_t vg_owns[] = {
 
 enum { vg_own_count = sizeof vg_owns / sizeof *vg_owns };
 
+enum {
+#define VG_OWN_POSITION(name) vg_own_position_##name,
+	VG_OWN_SYMBOLS(VG_OWN_POSITION)
+#undef VG_OWN_POSITION
+};
+
+// vg_own_positions holds, by symbol, the index of the symbol in vg_owns + 1, or 0 if the interposer
+// has no replacement.
+static const uint16_t vg_own_positions[VG_SYMBOL_COUNT] = {
+#define VG_OWN_ENTRY(name) [VG_SYM_##name] = vg_own_position_##name + 1,
+	VG_OWN_SYMBOLS(VG_OWN_ENTRY)
+#undef VG_OWN_ENTRY
+};
+
 // vg_own_distances holds the distances of the replacements from vg_own_base, in the order of
 // vg_owns: see stubs.S.
 extern const int32_t vg_own_distances[vg_own_count];
@@ -103,44 +117,26 @@ static vg_function vg_swap(vg_function real)
 	}
 }
 
-// vg_is_variant reports whether an exported name is a variant of `name`. A variant is the same
-// name, followed by a version, a suffix for per-thread streams, or both.
-static bool vg_is_variant(const char *exported, const char *name)
-{
-	const char *rest = exported;
-
-	for (; *name; name++, rest++)
-		if (*rest != *name)
-			return false;
-	if (rest[0] == '_' && rest[1] == 'v' && vg_text_is_digit(rest[2]))
-		for (rest += 3; vg_text_is_digit(*rest); rest++)
-			continue;
-	return *rest == '\0' || strcmp(rest, "_ptsz") == 0 || strcmp(rest, "_ptds") == 0;
-}
-
-// vg_symbol_places is a hash table of names and stems. An entry is the first symbol + 1 that begins
-// with the name or stem.
 static const uint16_t vg_symbol_places[] = {VG_SYMBOL_PLACES};
+static const uint16_t vg_symbol_versions[] = {VG_SYMBOL_VERSIONS};
 
 enum { vg_symbol_place_count = sizeof vg_symbol_places / sizeof *vg_symbol_places };
 _Static_assert((vg_symbol_place_count & (vg_symbol_place_count - 1)) == 0, "a hash is cut to the places");
 
-// vg_first_name returns the first symbol that is a version of `name`, or VG_SYMBOL_COUNT if no
-// symbol is. The symbols are sorted: the other versions follow, among other names with the same
-// beginning.
-static uint32_t vg_first_name(const char *name)
+// vg_versions returns the symbols that are versions of `name`. A version is the same name, followed
+// by a version, a suffix for per-thread streams, or both. VG_SYMBOL_COUNT ends the list.
+static const uint16_t *vg_versions(const char *name)
 {
 	size_t length = strlen(name);
 
 	for (uint32_t at = vg_text_hash(name);; at++) {
 		uint16_t there = vg_symbol_places[at % vg_symbol_place_count];
-		const char *first;
+		const uint16_t *list = vg_symbol_versions + there;
 
 		if (!there)
-			return VG_SYMBOL_COUNT;
-		first = vg_real_name(there - 1u);
-		if (strncmp(first, name, length) == 0 && vg_is_variant(first, name))
-			return there - 1u;
+			return list;
+		if (*list == length && memcmp(vg_real_name(list[1]), name, length) == 0)
+			return list + 1;
 	}
 }
 
@@ -148,55 +144,30 @@ static uint32_t vg_first_name(const char *name)
 // vg_exported_as returns VG_SYMBOL_COUNT if the driver exports no version there.
 static uint32_t vg_exported_as(const char *name, vg_function real)
 {
-	size_t length = strlen(name);
+	const uint16_t *version = vg_versions(name);
 
-	for (uint32_t i = vg_first_name(name); i < VG_SYMBOL_COUNT; i++) {
-		const char *exported = vg_real_name(i);
-
-		if (strncmp(exported, name, length) != 0)
-			break;
-		if (vg_is_variant(exported, name) && vg_real_lookup(i) == real)
-			return i;
-	}
-	return VG_SYMBOL_COUNT;
+	while (*version != VG_SYMBOL_COUNT && vg_real_lookup(*version) != real)
+		version++;
+	return *version;
 }
 
 // vg_own_of returns the interposer's function for a symbol, or NULL if the interposer has no
 // replacement.
 static vg_function vg_own_of(uint32_t symbol)
 {
-	size_t low = 0;
-	size_t high = vg_own_count;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (vg_owns[middle] == symbol)
-			return vg_own_function(middle);
-		if (vg_owns[middle] < symbol)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return NULL;
+	return vg_own_positions[symbol] ? vg_own_function(vg_own_positions[symbol] - 1u) : NULL;
 }
 
-// vg_is_guarded reports whether the interposer replaces any variant of this name. A driver newer
-// than this library may have further variants. The program must not receive further variants,
+// vg_is_guarded reports whether the interposer replaces any version of this name. A driver newer
+// than this library may have further versions. The program must not receive further versions,
 // because no limit would apply to them.
 static bool vg_is_guarded(const char *name)
 {
-	size_t length = strlen(name);
+	const uint16_t *version = vg_versions(name);
 
-	for (uint32_t i = vg_first_name(name); i < VG_SYMBOL_COUNT; i++) {
-		const char *exported = vg_real_name(i);
-
-		if (strncmp(exported, name, length) != 0)
-			return false;
-		if (vg_is_variant(exported, name) && vg_own_of(i))
-			return true;
-	}
-	return false;
+	while (*version != VG_SYMBOL_COUNT && !vg_own_positions[*version])
+		version++;
+	return *version != VG_SYMBOL_COUNT;
 }
 
 // vg_may_pass reports whether the program may receive a function that the driver exports under no
