@@ -3,7 +3,10 @@
 #define _GNU_SOURCE
 #include "dying.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,12 +56,19 @@ static bool vg_stat_read(uint32_t pid, char *line, size_t size)
 	return true;
 }
 
+// vg_is_gone reports whether no process has the pid. The kernel finds a process much faster than
+// procfs opens its file.
+static bool vg_is_gone(uint32_t pid)
+{
+	return pid > INT_MAX || (kill((pid_t)pid, 0) && errno == ESRCH);
+}
+
 bool vg_dying(uint32_t pid)
 {
 	char line[1024];
 	char state;
 
-	if (pid == 0 || pid == (uint32_t)getpid() || !vg_stat_read(pid, line, sizeof line))
+	if (pid == 0 || pid == (uint32_t)getpid() || vg_is_gone(pid) || !vg_stat_read(pid, line, sizeof line))
 		return false;
 	if (!(vg_stat_number(line, vg_stat_flags) & vg_exiting))
 		return false;

@@ -143,7 +143,7 @@ static int vg_limits_map(struct vg_pages *pages, const char *path, struct vg_err
 
 	if (fd < 0)
 		return -1;
-	mapped = mmap(NULL, sizeof *pages->limits, PROT_READ, MAP_SHARED, fd, 0);
+	mapped = mmap(NULL, sizeof *pages->limits, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (mapped == MAP_FAILED)
 		vg_error_set(error, "cannot map %s: %s", path, strerror(errno));
 	else

@@ -264,6 +264,14 @@ static int vg_slot_find(const struct vg_pages *pages, int fd)
 	return slot == vg_no_slot ? vg_slot_find_from(pages, fd, 0, taken, false) : slot;
 }
 
+// vg_slot_is_signed reports whether a slot has the pid of a process, which has reserved the slot's
+// room in the file.
+static bool vg_slot_is_signed(const struct vg_pages *pages, uint32_t slot)
+{
+	return slot < vg_slots_in_use(pages) &&
+	       __atomic_load_n(&pages->usage->slots[slot].pid, __ATOMIC_SEQ_CST) != 0;
+}
+
 // vg_slot_reserve makes the file system allocate room for a slot. The file has holes, and a store
 // into a hole of a full file system kills the process.
 static int vg_slot_reserve(int fd, uint32_t slot)
@@ -342,7 +350,7 @@ static int vg_slot_open(struct vg_pages *pages, struct vg_error *error)
 	if (slot == vg_no_slot)
 		vg_error_set(error, "%u processes of this container use the GPU already, or %s cannot be locked",
 			     VG_MAX_SLOTS, pages->usage_path);
-	else if (vg_slot_reserve(fd, (uint32_t)slot)) {
+	else if (!vg_slot_is_signed(pages, (uint32_t)slot) && vg_slot_reserve(fd, (uint32_t)slot)) {
 		vg_error_set(error, "%s cannot be written: %s; make room in /run on the node",
 			     pages->usage_path, strerror(errno));
 		slot = vg_no_slot;
