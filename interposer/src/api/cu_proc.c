@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/large.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cu_proc.h"
@@ -58,8 +59,8 @@ static vg_function vg_own_function(size_t own)
 enum { vg_place_bits = 10, vg_places = 1 << vg_place_bits };
 _Static_assert(vg_places >= 4 * vg_own_count, "the places hold two pointers of each function, half empty");
 
-static _Atomic(vg_function) vg_place_pointers[vg_places];
-static _Atomic uint16_t vg_place_owns[vg_places];
+VG_LARGE static _Atomic(vg_function) vg_place_pointers[vg_places];
+VG_LARGE static _Atomic uint16_t vg_place_owns[vg_places];
 
 static uint32_t vg_pointer_place(vg_function function)
 {

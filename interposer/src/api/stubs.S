@@ -192,7 +192,7 @@ dlmopen:
 #endif
 
 	.macro VG_DATA name, bytes
-	.bss
+	.section .bss.large, "aw", @nobits
 	.balign 16
 	.globl \name
 	.type \name, @object

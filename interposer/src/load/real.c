@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "base/large.h"
 #include "base/log.h"
 #include "capture_count.h"
 #include "finder.h"
@@ -14,7 +15,7 @@
 // No function in this file takes a lock. Two threads that open the same library or look up the same
 // function get the same result. A fork at any moment leaves no partial state.
 
-_Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT + VG_SPARE_COUNT];
+VG_LARGE _Atomic(vg_function) vg_real_functions[VG_SYMBOL_COUNT + VG_SPARE_COUNT];
 
 extern const struct vg_spare vg_spares[VG_SPARE_COUNT];
 _Static_assert(sizeof(struct vg_spare) == VG_SPARE_RECORD, "records of spares.S");

@@ -39,6 +39,8 @@ struct vg_state *vg_state_new(void)
 	made = mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (made == MAP_FAILED)
 		return NULL;
+	// A load before the first store would cost a second page fault.
+	atomic_store_explicit(&made->ready, 0, memory_order_relaxed);
 	vg_state_rank(made);
 	if (madvise(made, sizeof *made, MADV_WIPEONFORK) ||
 	    !atomic_compare_exchange_strong(&vg_the_state, &state, made)) {

@@ -122,7 +122,6 @@ struct vg_state {
 	// the driver loads code at first use; set before the state is ready
 	_Atomic uint32_t lazy;
 	_Atomic uint32_t contexts; // all contexts that the process has created
-	_Atomic uint64_t uses[1 << vg_uses_bits]; // recently used code, see use.h
 	struct vg_mutex audit_mutex;      // held during a query to the agent
 	char agent[vg_agent_path_size];   // the agent's socket; set before the state is ready
 	_Atomic uint64_t asked_ms;        // time of the last query to the agent
@@ -135,8 +134,10 @@ struct vg_state {
 	_Atomic uint32_t doubtful;
 	struct vg_mutex correction_mutex;
 	struct vg_correction corrections[VG_MAX_DEVICES]; // guarded by correction_mutex
+	// The following fields are last, because they are large. Each start of a process touches the
+	// pages of the fields above.
+	_Atomic uint64_t uses[1 << vg_uses_bits]; // recently used code, see use.h
 	struct vg_table table;
-	// The following arrays are last, because they are large and mostly never touched.
 	struct vg_pool pools[vg_max_pools];
 	_Atomic uint32_t pool_lives[vg_max_pools];  // number of pools that have used each record
 	// by hash of the handle: the record that was last found
