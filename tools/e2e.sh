@@ -78,7 +78,7 @@ alone=TestSharesHoldWhileTheAgentIsKilled
 # slow lists the approximate durations of the long tests in seconds. Other tests count
 # as 5 s.
 slow='TestClosedWhileTheAPIServerIsAway 70 TestPrometheus 65 TestMPS 55 TestAgentGone 40
-TestClosedWhenItBreaksInARequest 35 TestReadmes 28 TestPodsDeletedWhileCreated 20 TestResizeSurvivesKills 21 TestResize 16
+TestClosedWhenItBreaksInARequest 35 TestReadmes 28 TestKnobs 20 TestVolcanosWishes 11 TestPodsDeletedWhileCreated 20 TestResizeSurvivesKills 21 TestResize 16
 TestPodThatFitsNoGPUIsEvicted 20 TestInjectionMethods 20 TestWhoGoesAroundIsDetectedAndStopped 20
 TestGraphicsAreDetectedAndStopped 30
 TestClosedAtBootWithTheAgentLate 18 TestGPULostAndBack 17 TestReleaseIsNotMissed 16

@@ -32,13 +32,18 @@ type row struct {
 	// These are the oracle's measurements of each GPU of each pod.
 	held []uint64
 	had  []float64
+	// refused reports whether the programs were refused more memory.
+	refused bool
 }
 
 // fixed returns the cells that are the same in each run.
 func (r row) fixed() []string { return []string{r.of, r.asked, r.got, r.seen} }
 
 func (r row) line() string {
-	measured := fmt.Sprintf("%s, then out of memory", mebibytes(slices.Max(r.held)))
+	measured := mebibytes(slices.Max(r.held))
+	if r.refused {
+		measured += ", then out of memory"
+	}
 	low, high := fmt.Sprintf("%.1f", slices.Min(r.had)), fmt.Sprintf("%.1f", slices.Max(r.had))
 	time := low + " %"
 	if low != high {

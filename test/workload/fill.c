@@ -18,7 +18,7 @@ struct wl_fill_options {
 	struct wl_common common;
 	const char *way;
 	uint64_t chunk, granularity, max, threads, rounds, pieces;
-	double delay, hold;
+	double delay, hold, fraction;
 	bool list, follow;
 };
 
@@ -360,6 +360,8 @@ static int wl_fill_main(struct wl_fill *fill, const char *program)
 		workers[i].session = workers[0].session;
 		workers[i].fill = fill;
 	}
+	if (options->fraction > 0)
+		fill->max = (size_t)(options->fraction * (double)workers[0].session.total);
 	if (fill->way->elastic && fill->max > workers[0].session.total)
 		fill->max = workers[0].session.total;
 	WL_CALL(&workers[0].session.driver, mem_info, &free_before, &total);
@@ -385,6 +387,8 @@ static int wl_check_options(const struct wl_fill_options *options,
 
 	if (options->chunk == 0)
 		problem = "--chunk must be at least one byte";
+	else if (options->fraction < 0 || options->fraction > 1)
+		problem = "--fraction must be 0 to 1";
 	else if (options->threads == 0 || options->threads > 256)
 		problem = "--threads must be 1 to 256";
 	else if (options->rounds == 0 || options->rounds > 100000)
@@ -416,6 +420,9 @@ int main(int argc, char **argv)
 		{"max", WL_OPTION_BYTES, &options.max,
 		 "stop at this many bytes (default none; for managed, all "
 		 "that the device has)"},
+		{"fraction", WL_OPTION_NUMBER, &options.fraction,
+		 "stop at this part of the memory that the device shows, as "
+		 "TensorFlow does (default 0: --max)"},
 		{"pieces", WL_OPTION_COUNT, &options.pieces,
 		 "stop after this many pieces (default 1048576)"},
 		{"threads", WL_OPTION_COUNT, &options.threads,

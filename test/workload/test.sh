@@ -61,6 +61,7 @@ expect 64 'bad value' "$programs/fill" --chunk 3parsecs
 expect 64 'bad value' "$programs/fill" --chunk 99999999999GiB
 expect 64 '--chunk must be' "$programs/fill" --chunk 0
 expect 64 '--threads must be' "$programs/fill" --threads 0
+expect 64 '--fraction must be' "$programs/fill" --fraction 1.1
 expect 64 '--threads must be' "$programs/storm" --threads 257
 expect 64 'unknown way "no"' "$programs/storm" --ways alloc,no
 expect 64 '--largest must be' "$programs/storm" --largest 0
