@@ -42,6 +42,8 @@ type series struct {
 // another type.
 func (s series) kind() dto.MetricType {
 	switch {
+	case s.name == "metagpu_device_memory_total": // MetaGPU's name for an amount
+		return dto.MetricType_GAUGE
 	case strings.HasSuffix(s.name, "_total"):
 		return dto.MetricType_COUNTER
 	case strings.HasSuffix(s.name, "_duration_seconds"):
