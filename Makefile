@@ -218,6 +218,11 @@ e2e-flood: image root ## measure how long pods take to start on a node full of p
 image: build ## make the OCI image build/image/nri-vgpu.tar, without a container engine
 	$(GO) run ./deploy/image --build $(BUILD) --version $(VERSION) --output $(BUILD)/image/nri-vgpu.tar
 
+# The date of the last commit keeps the pages of a commit equal.
+.PHONY: man
+man: ## write manual pages and shell completions into build/man and build/completions
+	$(GO) run ./tools/man --output $(BUILD) --date "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
+
 .PHONY: plugin
 plugin: build ## pack kubectl's plugin into build/kubectl-vgpu_linux_amd64.tar.gz
 	tar -czf $(BUILD)/kubectl-vgpu_linux_amd64.tar.gz --owner=0 --group=0 --dereference -C $(BUILD)/bin kubectl-vgpu -C $(CURDIR) LICENSE
