@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
@@ -62,9 +64,28 @@ func up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := show(ctx, bed, options); err != nil {
+	if err := errors.Join(loadGuard(ctx, bed, options), show(ctx, bed, options)); err != nil {
 		return fmt.Errorf("%w\nthe cluster is left up to be looked at; 'make demo-down' removes it", err)
 	}
+	return nil
+}
+
+// loadGuard restarts the container runtime once, as an administrator does after an installation.
+func loadGuard(ctx context.Context, bed *testbed.Bed, options testbed.Options) error {
+	options.Log("restarting the container runtime once, which loads the guard")
+	if err := bed.Cluster.Restart(ctx, "containerd"); err != nil {
+		return err
+	}
+	var findings string
+	err := wait.PollUntilContextTimeout(ctx, time.Second, patience, true, func(ctx context.Context) (bool, error) {
+		var err error
+		findings, err = bed.KubectlVgpu(ctx, "doctor")
+		return err == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("kubectl vgpu doctor finds problems:\n%s", findings)
+	}
+	options.Log("kubectl vgpu doctor finds no problem")
 	return nil
 }
 

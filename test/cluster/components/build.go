@@ -86,6 +86,9 @@ func (b *Builder) Build(ctx context.Context, modules []Module) (Binaries, error)
 	if err != nil {
 		return nil, err
 	}
+	if err := b.estimate(cache, goVersion, modules); err != nil {
+		return nil, err
+	}
 	binaries := Binaries{}
 	for _, m := range modules {
 		dir, err := b.module(ctx, cache, goVersion, m)
@@ -97,6 +100,24 @@ func (b *Builder) Build(ctx context.Context, modules []Module) (Binaries, error)
 		}
 	}
 	return binaries, nil
+}
+
+// estimate reports how many modules the cache lacks, and how long their builds take.
+func (b *Builder) estimate(cache, goVersion string, modules []Module) error {
+	missing, total := 0, time.Duration(0)
+	for _, m := range modules {
+		key, err := cacheKey(filepath.Join(b.Root, "tools", m.Name), goVersion, m)
+		if err != nil {
+			return err
+		}
+		if !complete(filepath.Join(cache, m.Name+"-"+key), m) {
+			missing, total = missing+1, total+m.FirstBuild
+		}
+	}
+	if missing > 0 {
+		b.say("building %d of %d components from their sources: about %s in all on two cores, once", missing, len(modules), total)
+	}
+	return nil
 }
 
 // module returns the directory of a module's programs, and builds them if needed. Only one process
@@ -137,7 +158,7 @@ func (b *Builder) build(ctx context.Context, source, dir string, m Module) error
 	}
 	b.say("building %s (the first time takes about %s on two cores)", m.Name, m.FirstBuild)
 	start := time.Now()
-	done := b.tick(m.Name, start)
+	done := b.tick(m, start)
 	output, err := compile(ctx, source, staging, m)
 	done()
 	if err != nil {
@@ -269,14 +290,14 @@ func (b *Builder) say(format string, args ...any) {
 }
 
 // tick reports progress at intervals until the returned function is called.
-func (b *Builder) tick(name string, start time.Time) (stop func()) {
+func (b *Builder) tick(m Module, start time.Time) (stop func()) {
 	ticker := time.NewTicker(progressInterval)
 	done := make(chan struct{})
 	go func() {
 		for {
 			select {
 			case <-ticker.C:
-				b.say("  still building %s, %s so far", name, time.Since(start).Round(time.Second))
+				b.say("  still building %s, %s of about %s", m.Name, time.Since(start).Round(time.Second), m.FirstBuild)
 			case <-done:
 				return
 			}

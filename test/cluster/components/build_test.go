@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // hello writes a tools module whose only program has this source.
@@ -38,12 +39,16 @@ func TestBuildUsesCache(t *testing.T) {
 	b, m := hello(t, "package main\n\nfunc main() {}\n")
 	var out bytes.Buffer
 	b.Out = &out
+	m.FirstBuild = 3 * time.Minute
 	first, err := b.Build(context.Background(), []Module{m})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(first["hi"]); err != nil {
 		t.Fatalf("the program is not where Build reports it: %v", err)
+	}
+	if !strings.Contains(out.String(), "building 1 of 1 components from their sources: about 3m0s in all") {
+		t.Errorf("a build has no estimate: %q", out.String())
 	}
 	if !strings.Contains(out.String(), "building hello") {
 		t.Errorf("a build that takes time said only %q", out.String())
