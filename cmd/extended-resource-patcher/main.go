@@ -70,12 +70,12 @@ func removeCommand(f *flags) *cobra.Command {
 		Short: "Remove everything that the patcher wrote to the Node; stop the patcher first",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := assemble(f)
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			p, err := assemble(ctx, f)
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
 			return p.patcher.Remove(ctx)
 		},
 	}
@@ -91,13 +91,13 @@ type parts struct {
 }
 
 // assemble creates the parts that the flags describe.
-func assemble(f *flags) (parts, error) {
-	cfg, err := daemon.Config(f.config)
+func assemble(ctx context.Context, f *flags) (parts, error) {
+	file, err := daemon.ConfigFile(f.config)
 	if err != nil {
 		return parts{}, err
 	}
 	var p parts
-	if p.log, err = daemon.Logger(cfg.Log, os.Stderr); err != nil {
+	if p.log, err = daemon.Logger(file.Config.Log, os.Stderr); err != nil {
 		return parts{}, err
 	}
 	api, err := daemon.APIServer(f.kubeconfig, nodestatus.FieldManager)
@@ -108,23 +108,27 @@ func assemble(f *flags) (parts, error) {
 	if err != nil {
 		return parts{}, fmt.Errorf("make a Kubernetes client: %w", err)
 	}
-	if p.reviews, err = endpoint.Reviews(api, cfg.Metrics); err != nil {
+	if p.reviews, err = endpoint.Reviews(api, file.Config.Metrics); err != nil {
 		return parts{}, err
 	}
 	if f.nodeName == "" {
 		return parts{}, errors.New("no node name: set --node-name or NODE_NAME")
 	}
+	cfg, err := daemon.Pool(ctx, file, client, f.nodeName, p.log)
+	if err != nil {
+		return parts{}, err
+	}
 	if f.report == "" {
 		f.report = filepath.Join(cfg.Paths.RunDir, nodereport.FileName)
 	}
 	p.patcher, err = nodestatus.New(nodestatus.Options{
-		Client: client, NodeName: f.nodeName, Config: cfg, ReportPath: f.report, StaleAfter: f.staleAfter, Log: p.log,
+		Client: client, NodeName: f.nodeName, Config: cfg.Config, Moved: cfg.Moved, ReportPath: f.report, StaleAfter: f.staleAfter, Log: p.log,
 	})
 	return p, err
 }
 
 func run(ctx context.Context, f flags) error {
-	p, err := assemble(&f)
+	p, err := assemble(ctx, &f)
 	if err != nil {
 		return err
 	}
@@ -132,6 +136,9 @@ func run(ctx context.Context, f flags) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		p.patcher.Run(ctx)
+		if ctx.Err() == nil {
+			return daemon.ErrMoved
+		}
 		return nil
 	})
 	group.Go(func() error {

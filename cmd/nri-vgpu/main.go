@@ -22,14 +22,11 @@ func main() {
 
 // run runs the agent that the flags describe.
 func run(ctx context.Context, f flags) error {
-	cfg, err := daemon.Config(f.config)
+	file, err := daemon.ConfigFile(f.config)
 	if err != nil {
 		return err
 	}
-	if f.driverRoot != "" {
-		cfg.Driver.Root = f.driverRoot
-	}
-	log, err := daemon.Logger(cfg.Log, os.Stderr)
+	log, err := daemon.Logger(file.Config.Log, os.Stderr)
 	if err != nil {
 		return err
 	}
@@ -37,7 +34,7 @@ func run(ctx context.Context, f flags) error {
 		return errors.New("no node name: set --node-name or NODE_NAME")
 	}
 	return agent.Run(ctx, agent.Options{
-		Config: cfg, Node: f.nodeName, Kubeconfig: f.kubeconfig, CertificateDir: f.certificates, Log: log,
+		File: file, DriverRoot: f.driverRoot, Node: f.nodeName, Kubeconfig: f.kubeconfig, CertificateDir: f.certificates, Log: log,
 	})
 }
 

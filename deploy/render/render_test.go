@@ -279,6 +279,25 @@ func TestValuesArriveInTheConfiguration(t *testing.T) {
 	}
 }
 
+// TestPoolsArriveInTheConfiguration checks that the chart's values may contain pools.
+func TestPoolsArriveInTheConfiguration(t *testing.T) {
+	const pool = `{"name":"few","node_selector":"slots=few","node":{"slots_per_gpu":2,"gpus":{"exclude":["0"]}},"placement":{"policy":"spread"}}`
+	text := configured(t, template(t, "nri-vgpu-system", "--set-json", "config.pool=["+pool+"]", "--set", "config.log.level=debug"))
+	file, err := config.ParseFile([]byte(text))
+	if err != nil {
+		t.Fatalf("%v in:\n%s", err, text)
+	}
+	want := config.Default()
+	want.Log.Level = "debug"
+	if diff := cmp.Diff(want, file.Config); diff != "" {
+		t.Error(diff)
+	}
+	want.Node.SlotsPerGPU, want.Node.GPUs.Exclude, want.Placement.Policy = 2, []string{"0"}, config.PlaceSpread
+	if got, name := file.For(map[string]string{"slots": "few"}); name != "few" || cmp.Diff(want, got) != "" {
+		t.Errorf("pool %q: %s", name, cmp.Diff(want, got))
+	}
+}
+
 func TestWrongValuesAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
@@ -288,6 +307,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"a number out of range":        {[]string{"--set", "config.node.slots_per_gpu=1001"}, "maximum"},
 		"a word that is not allowed":   {[]string{"--set", "config.sharing.method=mpx"}, "must be one of"},
 		"a value that is misspelt":     {[]string{"--set", "image.tags=x"}, "tags"},
+		"a table of no pool":           {[]string{"--set", "config.pool[0].name=a", "--set", "config.pool[0].paths.run_dir=/run/x"}, "paths"},
 		"two configurations":           {[]string{"--set", "config.log.level=info", "--set-file", "configFile=../../config.toml"}, "leave one of them out"},
 		"a certificate for clear text": {[]string{"--set", "prometheus.certificateSecret=tls"}, "metrics.authentication"},
 		"a root that is overridden":    {[]string{"--set", "config.driver.root=/run/nvidia/driver"}, "set driver.root instead"},

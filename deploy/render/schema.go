@@ -55,9 +55,22 @@ func makeSchema(root string) ([]byte, error) {
 		}
 		tree.put(strings.Split(k.path, "."), leaf, "")
 	}
+	tree.Properties["pool"] = poolSchema(tree)
 	whole.Properties["config"] = tree
 	text, err := json.MarshalIndent(whole, "", "  ")
 	return append(text, '\n'), err
+}
+
+// poolSchema returns the schema of the pools, whose tables override the tables of the configuration.
+func poolSchema(tree *schema) *schema {
+	one := &schema{Type: "object", Additional: none, Properties: map[string]*schema{
+		"name":          {Description: "name of the pool", Type: "string"},
+		"node_selector": {Description: `labels of the pool's Nodes, "key=value" or "key", separated by commas`, Type: "string"},
+	}}
+	for _, table := range config.PoolTables {
+		one.Properties[table] = tree.Properties[table]
+	}
+	return &schema{Description: "configurations of Nodes with labels", Type: "array", Items: one}
 }
 
 // put adds a key's schema below the schemas of the tables that contain the key.

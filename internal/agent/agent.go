@@ -24,6 +24,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
 	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
@@ -32,6 +33,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	kuberesize "github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/lender"
+	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/internal/mps"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/internal/registry"
@@ -52,7 +54,9 @@ const firstLook = 3 * time.Second
 
 // Options configures an agent.
 type Options struct {
-	Config config.Config
+	File config.File
+	// DriverRoot, if set, overrides driver.root of the configuration.
+	DriverRoot string
 	// Node is the name of the agent's node.
 	Node string
 	// Kubeconfig is the path of a kubeconfig, or empty for the pod's service account.
@@ -64,16 +68,24 @@ type Options struct {
 
 // Run runs the agent until ctx ends.
 func Run(ctx context.Context, o Options) error {
-	clients, err := connect(o.Kubeconfig, o.Config.Metrics)
+	clients, err := connect(o.Kubeconfig, o.File.Config.Metrics)
 	if err != nil {
 		return err
 	}
 	o.Log.Info("starting", "version", version.Version, "node", o.Node)
-	parts, err := assemble(ctx, o.Config, o.Node, clients, o.Log)
+	cfg, err := daemon.Pool(ctx, o.File, clients.reads, o.Node, o.Log)
+	if err != nil {
+		return err
+	}
+	if o.DriverRoot != "" {
+		cfg.Driver.Root = o.DriverRoot
+	}
+	parts, err := assemble(ctx, cfg, o.Node, clients, o.Log)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return parts.stays(ctx) })
 	for _, part := range []func(context.Context){
 		parts.watch, parts.node.Run, parts.foreign.Run, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.heartbeat.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
 		parts.registry.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.announcer.Run, parts.resizer.Run, parts.contexts.Run, parts.checker.Run,
@@ -83,7 +95,7 @@ func Run(ctx context.Context, o Options) error {
 			return nil
 		})
 	}
-	group.Go(func() error { return endpoint.Run(ctx, parts.endpoint(o.Config, o.CertificateDir, clients, o.Log)) })
+	group.Go(func() error { return endpoint.Run(ctx, parts.endpoint(cfg.Config, o.CertificateDir, clients, o.Log)) })
 	err = group.Wait()
 	o.Log.Info("stopped; running containers keep their limits")
 	return err
@@ -93,6 +105,7 @@ func Run(ctx context.Context, o Options) error {
 type parts struct {
 	watch     func(context.Context)
 	node      *ownnode.Cache
+	moved     loop.Wakeup // the Node's labels select another pool
 	foreign   *foreign.Watcher
 	events    *events.Recorder
 	evictor   *evict.Evictor
@@ -126,8 +139,19 @@ func (p *parts) endpoint(cfg config.Config, certificates string, clients clients
 	}
 }
 
-func assemble(ctx context.Context, cfg config.Config, node string, clients clients, log *slog.Logger) (*parts, error) {
-	p := parts{metrics: prometheus.NewRegistry()}
+// stays waits until ctx ends, or until the Node has moved to another pool.
+func (p *parts) stays(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.moved:
+		return daemon.ErrMoved
+	}
+}
+
+func assemble(ctx context.Context, pooled daemon.Pooled, node string, clients clients, log *slog.Logger) (*parts, error) {
+	cfg := pooled.Config
+	p := parts{metrics: prometheus.NewRegistry(), moved: loop.NewWakeup()}
 	p.events = events.New(events.Options{Client: clients.writes, Node: node, Log: log})
 	driver := nvml.Options{Root: cfg.Driver.Root, Library: cfg.Driver.NVMLLibrary}
 	inventory := gpu.NewInventory(nvml.New(driver), gpu.DefaultTimeout)
@@ -137,7 +161,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		})
 	}
 	var err error
-	if p.node, p.foreign, err = newForeign(cfg, node, clients.reads, &p, log); err != nil {
+	if p.node, p.foreign, err = newForeign(pooled, node, clients.reads, &p, log); err != nil {
 		return nil, err
 	}
 	inventory.Select(gpu.Selection{
@@ -195,7 +219,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 	})
 	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Given: p.hook.Given, Log: log})
 	p.heartbeat = heartbeat.New(heartbeat.Options{
-		Node: node, Config: cfg, Inventory: inventory, Ledger: p.ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
+		Node: node, Pool: pooled.Pool, Config: cfg, Inventory: inventory, Ledger: p.ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
 		Volcano: p.volcano.State,
 		Prepare: func(ctx context.Context, gpus []gpu.GPU) { prepare(ctx, p.contexts, gpus) },
 		Changed: func(gpus []gpu.GPU) error {
@@ -203,7 +227,7 @@ func assemble(ctx context.Context, cfg config.Config, node string, clients clien
 		},
 	})
 	p.checker = newChecker(inventory, &p, log)
-	use := newUsage(cfg, node, inventory, &p)
+	use := newUsage(pooled, node, inventory, &p)
 	if p.registry, err = newRegistry(cfg, driver, p.hook, use, p.metrics, log); err != nil {
 		return nil, err
 	}

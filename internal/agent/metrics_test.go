@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
@@ -75,7 +76,7 @@ func assembled(t *testing.T, change func(*config.Config)) *parts {
 	cfg.Driver = config.Driver{Root: dir} // without a driver
 	change(&cfg)
 	client := nobody(t)
-	p, err := assemble(t.Context(), cfg, "node", clients{reads: client, writes: client, answers: client}, slog.New(slog.DiscardHandler))
+	p, err := assemble(t.Context(), daemon.Pooled{Config: cfg}, "node", clients{reads: client, writes: client, answers: client}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/usage"
 	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
+	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
 	"github.com/nri-vgpu/nri-vgpu/internal/driverlib"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
@@ -37,9 +38,15 @@ import (
 
 // newForeign returns the watch of the agent's Node, and the Watcher of the GPUs that other device
 // plugins offer.
-func newForeign(cfg config.Config, name string, client kubernetes.Interface, p *parts, log *slog.Logger) (*ownnode.Cache, *foreign.Watcher, error) {
+func newForeign(cfg daemon.Pooled, name string, client kubernetes.Interface, p *parts, log *slog.Logger) (*ownnode.Cache, *foreign.Watcher, error) {
 	var watcher *foreign.Watcher
-	node, err := ownnode.New(client, name, func() { watcher.Poke() })
+	var node *ownnode.Cache
+	node, err := ownnode.New(client, name, func() {
+		watcher.Poke()
+		if now := node.Node(); now != nil && cfg.Moved(now.Labels) {
+			p.moved.Signal()
+		}
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -78,9 +85,9 @@ func newRegistry(cfg config.Config, driver nvml.Options, h *hook.Hook, answers r
 }
 
 // newUsage returns the Collector that answers questions and exports metrics.
-func newUsage(cfg config.Config, node string, inventory *gpu.Inventory, p *parts) *usage.Collector {
+func newUsage(cfg daemon.Pooled, node string, inventory *gpu.Inventory, p *parts) *usage.Collector {
 	return usage.New(usage.Options{
-		Node: node, Config: cfg, GPUs: inventory, Containers: p.hook, Ledger: p.ledger, Pods: p.pods,
+		Node: node, Pool: cfg.Pool, Foreign: p.heartbeat.Foreign, Config: cfg.Config, GPUs: inventory, Containers: p.hook, Ledger: p.ledger, Pods: p.pods,
 		Dir: p.files.Dir, Proc: registry.HostProc, Meter: p.checker.Verdict,
 	})
 }

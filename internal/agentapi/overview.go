@@ -12,10 +12,18 @@ type Overview struct {
 	Version string    `json:"version"`
 	At      time.Time `json:"at"`
 	// Driver is the reason why the driver's measurements are missing, empty if they are present.
-	Driver     string      `json:"driver,omitempty"`
-	GPUs       []GPU       `json:"gpus"`
-	Containers []Container `json:"containers"`
-	Processes  []Process   `json:"processes"`
+	Driver string `json:"driver,omitempty"`
+	// Pool is the pool of config.toml whose configuration the node applies, or "".
+	Pool string `json:"pool,omitempty"`
+	// LeftOut are the UUIDs of the GPUs that the node does not offer, and OfferedTwice those of the
+	// GPUs that another device plugin offers, too. Both are empty in a container.
+	LeftOut      []string `json:"leftOut,omitempty"`
+	OfferedTwice []string `json:"offeredTwice,omitempty"`
+	// Foreign is the number of containers that request each resource of another device plugin.
+	Foreign    map[string]int `json:"foreign,omitempty"`
+	GPUs       []GPU          `json:"gpus"`
+	Containers []Container    `json:"containers"`
+	Processes  []Process      `json:"processes"`
 }
 
 // GPU is a Device with its allocated and free capacity.

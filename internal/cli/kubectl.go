@@ -57,8 +57,8 @@ root on the nodes, as with any privileged pod: grant it only to administrators.`
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	get := &cobra.Command{Use: "get", Short: "List GPUs or containers with GPUs", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return errors.New("name what to list: gpus or pods") }}
-	get.AddCommand(gpusCommand(c), podsCommand(c))
+		RunE: func(*cobra.Command, []string) error { return errors.New("name what to list: gpus, nodes or pods") }}
+	get.AddCommand(gpusCommand(c), nodesCommand(c), podsCommand(c))
 	describe := &cobra.Command{Use: "describe", Short: "Explain why a pod waits, was refused or is slow, or what is wrong with a node", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return errors.New("name what to describe: pod or node") }}
 	describe.AddCommand(describePodCommand(c), describeNodeCommand(c))
@@ -99,7 +99,7 @@ func (c *cluster) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&c.all, "all-namespaces", "A", false, "include pods of all namespaces")
 	cmd.Flags().StringVarP(&c.labels, "selector", "l", "", "select pods by labels, such as app=train")
 	kind := "pods"
-	if name, _, _ := strings.Cut(cmd.Use, " "); name == "gpus" || name == "top" {
+	if name, _, _ := strings.Cut(cmd.Use, " "); name == "gpus" || name == "nodes" || name == "top" {
 		kind = "nodes"
 	}
 	cmd.ValidArgsFunction = c.complete(kind)

@@ -113,6 +113,22 @@ func gpusCommand(s sight) *cobra.Command {
 	return cmd
 }
 
+func nodesCommand(s sight) *cobra.Command {
+	cmd := lister("nodes [NODE...]", "Show nodes with their pool, GPUs, and containers of other device plugins", `Show the nodes that have an agent, or the named nodes.
+
+  POOL           the pool of config.toml whose configuration the node applies
+  LEFT OUT       GPUs that the node leaves to other programs (node.gpus)
+  OFFERED TWICE  GPUs that another device plugin offers, too
+  FOREIGN        containers that request GPUs of another device plugin
+`+exitStatus, s,
+		func(f *show.Filter, args []string) { f.Nodes = args },
+		func(_ context.Context, l show.Listing, _ show.Filter, all []agentapi.Overview) error {
+			return l.Nodes(all)
+		})
+	cmd.Aliases = []string{"node", "no"}
+	return cmd
+}
+
 func podsCommand(s sight) *cobra.Command {
 	cmd := lister("pods [POD...]", "Show containers with GPUs, with their use and limits", `Show the containers with GPUs, in use or not, with a line for each GPU, and the pods
 that wait for GPUs.

@@ -137,17 +137,17 @@ func doctorCommand() *cobra.Command {
 			if err := show.CheckFormat(output, show.ReportFormats); err != nil {
 				return err
 			}
-			cfg := config.Default()
+			file := config.File{Config: config.Default()}
 			if path != "" {
 				var err error
-				if cfg, err = config.Load(path); err != nil {
+				if file, err = config.LoadFile(path); err != nil {
 					return err
 				}
 			}
 			if err := doctor.Enter(root); err != nil {
 				return err
 			}
-			findings := doctor.Examine(doctor.Gather(cmd.Context(), cfg))
+			findings := doctor.Examine(doctor.Gather(cmd.Context(), file))
 			err := report(cmd.OutOrStdout(), output, findings, func(out io.Writer) error { return doctor.WriteTable(out, findings) })
 			if err != nil {
 				return err

@@ -40,12 +40,18 @@ func Main(command *cobra.Command) int {
 	return 0
 }
 
-// Config reads config.toml. Without a path Config returns the defaults.
+// Config reads config.toml for Nodes outside the pools. Without a path Config returns the defaults.
 func Config(path string) (config.Config, error) {
+	f, err := ConfigFile(path)
+	return f.Config, err
+}
+
+// ConfigFile reads config.toml with its pools. Without a path ConfigFile returns the defaults.
+func ConfigFile(path string) (config.File, error) {
 	if path == "" {
-		return config.Default(), nil
+		return config.File{Config: config.Default()}, nil
 	}
-	return config.Load(path)
+	return config.LoadFile(path)
 }
 
 // Logger returns a logger that writes lines to a file, usually standard error. client-go logs to

@@ -27,9 +27,11 @@ type Report struct {
 	PluginRegistered bool `json:"pluginRegistered"`
 	// Unadjusted is the number of containers that run without their limits, because they were
 	// created without the plugin.
-	Unadjusted   int       `json:"unadjusted,omitempty"`
-	AgentVersion string    `json:"agentVersion"`
-	GPUs         []gpu.GPU `json:"gpus"`
+	Unadjusted   int    `json:"unadjusted,omitempty"`
+	AgentVersion string `json:"agentVersion"`
+	// Pool is the name of the pool of config.toml whose configuration the agent applies, or "".
+	Pool string    `json:"pool,omitempty"`
+	GPUs []gpu.GPU `json:"gpus"`
 	// Sums is nil until the agent knows the node's pods.
 	Sums *Sums `json:"sums,omitempty"`
 	// Volcano is the state of the answers to Volcano's scheduler.

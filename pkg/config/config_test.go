@@ -273,6 +273,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(data)
 	f.Add([]byte("[node]\nslots_per_gpu = [[1]]"))
+	f.Add([]byte(twoPools))
 	f.Add([]byte("dialects.metagpu.device_sharing = [{}, 3]"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		cfg, err := Parse(in)

@@ -5,8 +5,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"os"
-	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -55,37 +53,19 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Load reads the configuration in the file at path. If the content is invalid,
-// the error is an *Error.
+// Load reads the configuration of Nodes outside the pools in the file at path. If the content is
+// invalid, the error is an *Error.
 func Load(path string) (Config, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return Config{}, fmt.Errorf("read configuration: %w", err)
-	}
-	cfg, err := Parse(data)
-	var bad *Error
-	if errors.As(err, &bad) {
-		bad.File = path
-	}
-	return cfg, err
+	f, err := LoadFile(path)
+	return f.Config, err
 }
 
-// Parse parses a configuration. Keys missing from data keep their defaults. A list or table array
-// in data replaces the whole default. Parse reports all mistakes together as an *Error.
+// Parse parses the configuration of Nodes outside the pools. Keys missing from data keep their
+// defaults. A list or table array in data replaces the whole default. Parse reports all mistakes
+// together as an *Error.
 func Parse(data []byte) (Config, error) {
-	var tree map[string]any
-	if _, err := toml.Decode(string(data), &tree); err != nil {
-		return Config{}, &Error{Problems: []Problem{syntaxProblem(err)}}
-	}
-	cfg := Default()
-	problems := decode(tree, &cfg)
-	problems = append(problems, check(cfg, keysOf(problems))...)
-	if len(problems) == 0 {
-		return cfg, nil
-	}
-	locate(problems, string(data))
-	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
-	return Config{}, &Error{Problems: problems}
+	f, err := ParseFile(data)
+	return f.Config, err
 }
 
 func syntaxProblem(err error) Problem {

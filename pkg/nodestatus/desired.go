@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,7 +58,7 @@ func Desired(o Observation, cfg config.Config, labels map[string]string, staleAf
 	if cfg.Scheduling.ByPlugin() {
 		sums.Free = unused(o.Report.GPUs, sums.Used, cfg)
 	}
-	if !labelled(labels, cfg.Dialects.AWS.NodeLabel) {
+	if !config.Labelled(labels, cfg.Dialects.AWS.NodeLabel) {
 		sums.Free = maps.Clone(sums.Free)
 		delete(sums.Free, cfg.Dialects.AWS.Slots)
 	}
@@ -108,14 +107,6 @@ func unused(gpus []gpu.GPU, used map[string]int64, cfg config.Config) map[string
 		free[name] = max(free[name]-used[name], 0)
 	}
 	return free
-}
-
-// labelled reports whether a Node has a label, "key=value" or "key". An empty
-// label matches any Node.
-func labelled(labels map[string]string, label string) bool {
-	key, want, exact := strings.Cut(label, "=")
-	value, has := labels[key]
-	return label == "" || has && (!exact || value == want)
 }
 
 func asHealthy(gpus []gpu.GPU) []gpu.GPU {

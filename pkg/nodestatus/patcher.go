@@ -44,9 +44,12 @@ const (
 
 // Options configure a Patcher.
 type Options struct {
-	Client     kubernetes.Interface
-	NodeName   string
-	Config     config.Config
+	Client   kubernetes.Interface
+	NodeName string
+	Config   config.Config
+	// Moved, if set, reports whether a Node with these labels needs another configuration. Run then
+	// returns.
+	Moved      func(labels map[string]string) bool
 	ReportPath string
 	// StaleAfter is the age of the agent's heartbeat after which the patcher withdraws the
 	// resources.
@@ -110,7 +113,7 @@ func New(opts Options) (*Patcher, error) {
 	return p, nil
 }
 
-// Run reconciles the Node until ctx ends. Run does not change the Node when ctx ends: a patcher
+// Run reconciles the Node until ctx ends or the Node needs another configuration. Run does not change the Node when ctx ends: a patcher
 // that another patcher replaces must not withdraw the resources.
 func (p *Patcher) Run(ctx context.Context) {
 	go p.reflector().RunWithContext(ctx)
@@ -118,6 +121,9 @@ func (p *Patcher) Run(ctx context.Context) {
 	defer poll.Stop()
 	defer look.Stop()
 	for {
+		if node, _ := p.node.get(); node != nil && p.opts.Moved != nil && p.opts.Moved(node.Labels) {
+			return
+		}
 		var retry <-chan time.Time
 		if d := p.sync(ctx); d > 0 {
 			retry = time.After(d)

@@ -53,7 +53,7 @@ func NewFit(ctx context.Context, raw runtime.Object, handle fwk.Handle) (fwk.Plu
 	if err := frameworkruntime.DecodeInto(raw, &args); err != nil {
 		return nil, fmt.Errorf("read the arguments of plugin %s: %w", FitName, err)
 	}
-	cfg, err := args.load(FitName)
+	nodes, err := args.load(FitName)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func NewFit(ctx context.Context, raw runtime.Object, handle fwk.Handle) (fwk.Plu
 	if err != nil {
 		return nil, err
 	}
-	return &Fit{plugin.(*noderesources.Fit), request.Names(cfg.Dialects)}, nil
+	return &Fit{plugin.(*noderesources.Fit), request.Names(nodes.Config.Dialects)}, nil
 }
 
 // Name returns the plugin's name.

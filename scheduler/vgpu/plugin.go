@@ -47,6 +47,8 @@ const Fragmentation = "fragmentation"
 // Plugin fits pods to single GPUs.
 type Plugin struct {
 	handle fwk.Handle
+	// nodes is the configuration of the nodes, and config the configuration outside the pools.
+	nodes  config.File
 	config config.Config
 	policy string
 	// history counts the kinds of the recent pods, for the policy fragmentation.
@@ -118,11 +120,12 @@ func New(_ context.Context, raw runtime.Object, handle fwk.Handle) (fwk.Plugin, 
 	if err := frameworkruntime.DecodeInto(raw, &args); err != nil {
 		return nil, fmt.Errorf("read the arguments of plugin %s: %w", Name, err)
 	}
-	cfg, err := args.load(Name)
+	nodes, err := args.load(Name)
 	if err != nil {
 		return nil, err
 	}
-	p := newPlugin(handle, cfg)
+	p := newPlugin(handle, nodes.Config)
+	p.nodes = nodes
 	if args.Policy != "" {
 		p.policy = args.Policy
 	}
@@ -153,19 +156,19 @@ func (p *Plugin) countPods(handle fwk.Handle) error {
 }
 
 // load returns the configuration of the nodes.
-func (a Args) load(plugin string) (config.Config, error) {
+func (a Args) load(plugin string) (config.File, error) {
 	if a.ConfigFile == "" {
-		return config.Default(), nil
+		return config.File{Config: config.Default()}, nil
 	}
-	cfg, err := config.Load(a.ConfigFile)
+	nodes, err := config.LoadFile(a.ConfigFile)
 	if err != nil {
-		return config.Config{}, fmt.Errorf("read the configuration of the nodes (configFile of plugin %s): %w", plugin, err)
+		return config.File{}, fmt.Errorf("read the configuration of the nodes (configFile of plugin %s): %w", plugin, err)
 	}
-	return cfg, nil
+	return nodes, nil
 }
 
 func newPlugin(handle fwk.Handle, cfg config.Config) *Plugin {
-	return &Plugin{handle: handle, config: cfg, policy: cfg.Placement.Policy, history: newHistory(), memos: lru.New(mostShapes), views: lru.New(mostNodes), specs: lru.New(mostPods)}
+	return &Plugin{handle: handle, nodes: config.File{Config: cfg}, config: cfg, policy: cfg.Placement.Policy, history: newHistory(), memos: lru.New(mostShapes), views: lru.New(mostNodes), specs: lru.New(mostPods)}
 }
 
 // mostShapes bounds the number of memos, because pods can have any number of shapes.

@@ -39,7 +39,8 @@ func (p *Plugin) newView(info fwk.NodeInfo) *view {
 
 // viewWith returns the view of a node with these pods.
 func (p *Plugin) viewWith(info fwk.NodeInfo, pods []*corev1.Pod) *view {
-	reader := nodegpus.Reader{Config: p.config, Request: p.specOf, Assignment: p.assignmentOf}
+	cfg, _ := p.nodes.For(info.Node().Labels)
+	reader := nodegpus.Reader{Config: cfg, Request: p.specOf, Assignment: p.assignmentOf}
 	use, err := reader.Use(info.Node(), pods)
 	return &view{use, info.GetGeneration(), err}
 }

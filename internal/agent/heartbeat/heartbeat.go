@@ -67,7 +67,9 @@ type Events interface {
 // Options configures a Heartbeat.
 type Options struct {
 	// Node is the name of the agent's node.
-	Node      string
+	Node string
+	// Pool is the Node's pool, or "".
+	Pool      string
 	Config    config.Config
 	Inventory Inventory
 	Ledger    *placement.Ledger
@@ -262,6 +264,7 @@ func (h *Heartbeat) report(ctx context.Context, gpus []gpu.GPU, sums *nodereport
 		PluginRegistered: registered,
 		Unadjusted:       h.Plugin.Unadjusted(),
 		AgentVersion:     version.Version,
+		Pool:             h.Pool,
 		GPUs:             gpus,
 		Sums:             sums,
 	})

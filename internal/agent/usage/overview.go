@@ -36,12 +36,29 @@ func (c *Collector) overview(ctx context.Context, who registry.Asker) agentapi.O
 	o.Containers = c.containers(who, found)
 	if who.Node {
 		o.GPUs = c.gpus(found)
+		c.addOthers(&o)
 	} else if list, err := c.devices(ctx, who); err == nil {
 		for _, d := range list {
 			o.GPUs = append(o.GPUs, agentapi.GPU{Node: c.Node, Device: d})
 		}
 	}
 	return o
+}
+
+// addOthers adds the node's pool, and the GPUs and containers of other device plugins.
+func (c *Collector) addOthers(o *agentapi.Overview) {
+	o.Pool = c.Pool
+	for _, g := range c.GPUs.LeftOut() {
+		o.LeftOut = append(o.LeftOut, g.UUID)
+	}
+	for _, g := range c.GPUs.GPUs() {
+		if g.Foreign {
+			o.OfferedTwice = append(o.OfferedTwice, g.UUID)
+		}
+	}
+	if c.Foreign != nil {
+		o.Foreign = c.Foreign()
+	}
 }
 
 // gpus returns the node's GPUs with their free capacity.

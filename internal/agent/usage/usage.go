@@ -36,6 +36,7 @@ const (
 // GPUs are the node's GPUs.
 type GPUs interface {
 	GPUs() []gpu.GPU
+	LeftOut() []gpu.GPU
 	Activity(ctx context.Context, window time.Duration) (map[string][]gpu.Activity, error)
 }
 
@@ -59,7 +60,11 @@ type Pods interface {
 // Options configures a Collector.
 type Options struct {
 	// Node is the name of the agent's node.
-	Node       string
+	Node string
+	// Pool is the Node's pool, or "".
+	Pool string
+	// Foreign, if set, returns the number of containers of other device plugins, by resource.
+	Foreign    func() map[string]int
 	Config     config.Config
 	GPUs       GPUs
 	Containers Containers

@@ -60,7 +60,10 @@ type node struct {
 	holders    map[string]placement.Allocation
 	pods       map[string]*corev1.Pod
 	rooms      []placement.Room
+	leftOut    []gpu.GPU
 }
+
+func (n *node) LeftOut() []gpu.GPU { return n.leftOut }
 
 func (n *node) GPUs() []gpu.GPU {
 	return []gpu.GPU{

@@ -53,13 +53,14 @@ func Enter(root string) error {
 	return os.Setenv("PATH", searched)
 }
 
-// Gather collects the facts about the local node.
-func Gather(ctx context.Context, cfg config.Config) Facts {
-	f := Facts{Config: cfg, Now: time.Now()}
+// Gather collects the facts about the local node. Pools override no path.
+func Gather(ctx context.Context, file config.File) Facts {
+	report, err := nodereport.Read(filepath.Join(file.Config.Paths.RunDir, nodereport.FileName))
+	cfg := file.Named(report.Pool)
+	f := Facts{Config: cfg, Now: time.Now(), Report: report, ReportErr: err}
 	f.Runtime = seeRuntime(ctx, cfg)
 	f.Guard = seeGuard(ctx, cfg)
 	f.Agent = seeAgentMetrics(ctx, cfg)
-	f.Report, f.ReportErr = nodereport.Read(filepath.Join(cfg.Paths.RunDir, nodereport.FileName))
 	f.CDI, f.CDIErr = seeCDI(cfg.Injection.CDISpecDirs)
 	f.DriverVersion = seeDriver("/proc/driver/nvidia/version")
 	f.Names, f.NamesErr = driverlib.Read(paths.DriverNames(cfg.Paths.RunDir))

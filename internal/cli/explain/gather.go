@@ -45,10 +45,11 @@ func GatherPod(ctx context.Context, f *fleet.Fleet, namespace, name string) (Pod
 // read reads the request of the pod by the nodes' configuration. Users who may not read the
 // configuration get an explanation without the request.
 func (p *Pod) read(ctx context.Context, f *fleet.Fleet) {
-	cfg, err := f.Config(ctx)
+	file, err := f.Config(ctx)
 	if err != nil {
 		return
 	}
+	cfg := file.Config
 	p.Asked, p.Invalid = request.Read(p.Pod, cfg)
 	_, err = request.FromPod(p.Pod, cfg.Dialects)
 	p.SpecInvalid = err != nil

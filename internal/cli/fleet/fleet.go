@@ -224,17 +224,17 @@ const (
 	configKey = "config.toml"
 )
 
-// Config returns the configuration of the nodes, from the ConfigMap of the agents.
-func (f *Fleet) Config(ctx context.Context) (config.Config, error) {
+// Config returns the configuration of the nodes with its pools, from the ConfigMap of the agents.
+func (f *Fleet) Config(ctx context.Context) (config.File, error) {
 	var m corev1.ConfigMap
 	if err := f.api.Get().Namespace(f.Namespace).Resource("configmaps").Name(configMap).Do(ctx).Into(&m); err != nil {
-		return config.Config{}, fmt.Errorf("read the configuration of nri-vgpu (is it in this namespace? --agent-namespace): %w", err)
+		return config.File{}, fmt.Errorf("read the configuration of nri-vgpu (is it in this namespace? --agent-namespace): %w", err)
 	}
-	cfg, err := config.Parse([]byte(m.Data[configKey]))
+	file, err := config.ParseFile([]byte(m.Data[configKey]))
 	if err != nil {
-		return config.Config{}, fmt.Errorf("ConfigMap %s/%s: %w", f.Namespace, configMap, err)
+		return config.File{}, fmt.Errorf("ConfigMap %s/%s: %w", f.Namespace, configMap, err)
 	}
-	return cfg, nil
+	return file, nil
 }
 
 // Annotate sets an annotation of a pod, or removes it if the value is "". If the pod has changed since

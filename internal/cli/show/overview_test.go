@@ -50,6 +50,14 @@ func TestListings(t *testing.T) {
 	for name, c := range map[string]struct{ got, want string }{
 		"gpus": {written(t, table, func(l Listing) error { return l.GPUs(all) }),
 			"NODE  GPU  NAME  MEMORY        ALLOCATED     TIME  ALLOCATED  CONTAINERS  HEALTH\nn1    0    -     500/1000 MiB  600/1000 MiB  30 %  25 %       2           ok\n"},
+		"nodes": {written(t, table, func(l Listing) error {
+			pooled := overview("n2")
+			pooled.Pool, pooled.LeftOut, pooled.OfferedTwice, pooled.Foreign = "a100", []string{"GPU-x", "GPU-y"}, []string{"GPU-n2"}, map[string]int{"nvidia.com/gpu": 3, "nvidia.com/mig-1g.5gb": 0}
+			return l.Nodes(append(all, pooled))
+		}),
+			"NODE  POOL  GPUS  CONTAINERS  LEFT OUT  OFFERED TWICE  FOREIGN\n" +
+				"n1    -     1     2           0         0              -\n" +
+				"n2    a100  0     2           2         1              3 × nvidia.com/gpu\n"},
 		"pods": {written(t, table, func(l Listing) error { return l.Pods(Entries(all)) }),
 			"NAMESPACE  POD  CONTAINER  NODE  GPU  MEMORY       TIME          HELD BACK  REFUSED  PROCESSES  STATUS\n" +
 				"a          p    c          n1    0    10/100 MiB   20.0/25-50 %  1m15s      2        0          -\n" +

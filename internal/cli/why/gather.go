@@ -23,10 +23,11 @@ func Gather(ctx context.Context, f *fleet.Fleet, namespace, name string) (Answer
 	if err != nil {
 		return Answer{}, err
 	}
-	cfg, err := f.Config(ctx)
+	file, err := f.Config(ctx)
 	if err != nil {
 		return Answer{}, err
 	}
+	cfg := file.Config
 	a := Answer{Pod: pod}
 	a.Asked, a.Invalid = request.Read(pod, cfg)
 	if a.explained() {
@@ -44,7 +45,7 @@ func Gather(ctx context.Context, f *fleet.Fleet, namespace, name string) (Answer
 	nodes = slices.DeleteFunc(nodes, func(n corev1.Node) bool { return !listed(&n) && !advertises(&n, names) })
 	rooms, err := roomsOf(ctx, f, nodes)
 	a.Unknown = err
-	a.judge(nodes, all, rooms, cfg)
+	a.judge(nodes, all, rooms, file)
 	return a, nil
 }
 
@@ -82,7 +83,7 @@ func Rooms(overviews []agentapi.Overview) map[string][]placement.Room {
 }
 
 // judge judges nodes by the pods of the cluster.
-func (a *Answer) judge(nodes []corev1.Node, all []corev1.Pod, rooms map[string][]placement.Room, cfg config.Config) {
+func (a *Answer) judge(nodes []corev1.Node, all []corev1.Pod, rooms map[string][]placement.Room, file config.File) {
 	on := map[string][]*corev1.Pod{}
 	for i := range all {
 		if pod := &all[i]; pod.Spec.NodeName != "" && !ended(pod) {
@@ -91,6 +92,7 @@ func (a *Answer) judge(nodes []corev1.Node, all []corev1.Pod, rooms map[string][
 	}
 	for i := range nodes {
 		name := nodes[i].Name
+		cfg, _ := file.For(nodes[i].Labels)
 		a.Nodes = append(a.Nodes, Judge(a.Pod, a.Asked, &nodes[i], on[name], rooms[name], cfg))
 	}
 	byCloseness(a.Nodes)

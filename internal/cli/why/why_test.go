@@ -169,7 +169,7 @@ func answer(t *testing.T, p *corev1.Pod) Answer {
 	}
 	ended := on("ended", "GPU-0", 8<<10)
 	ended.Spec.NodeName, ended.Status.Phase = "half", corev1.PodSucceeded
-	a.judge(nodes, append(all, *ended), nil, cfg)
+	a.judge(nodes, append(all, *ended), nil, config.File{Config: cfg})
 	return a
 }
 

@@ -236,7 +236,7 @@ func TestMetricsNeedAToken(t *testing.T) {
 		}
 	}
 	t.Run("for root on the node", func(t *testing.T) {
-		if seen := doctor.Gather(t.Context(), agent.config).Agent; seen.Err != nil || !seen.Synced {
+		if seen := doctor.Gather(t.Context(), config.File{Config: agent.config}).Agent; seen.Err != nil || !seen.Synced {
 			t.Errorf("vgpuctl doctor sees %+v", seen)
 		}
 		if info, err := os.Stat(filepath.Join(agent.config.Paths.RunDir, "metrics.sock")); err != nil || info.Mode().Perm() != 0o600 {
