@@ -15,8 +15,8 @@ type Overview struct {
 	Driver string `json:"driver,omitempty"`
 	// Pool is the pool of config.toml whose configuration the node applies, or "".
 	Pool string `json:"pool,omitempty"`
-	// LeftOut are the UUIDs of the GPUs that the node does not offer, and OfferedTwice those of the
-	// GPUs that another device plugin offers, too. Both are empty in a container.
+	// LeftOut are the UUIDs of the GPUs that the node does not offer. OfferedTwice are the UUIDs of
+	// the GPUs that another device plugin also offers. Both are empty in a container.
 	LeftOut      []string `json:"leftOut,omitempty"`
 	OfferedTwice []string `json:"offeredTwice,omitempty"`
 	// Foreign is the number of containers that request each resource of another device plugin.

@@ -135,9 +135,9 @@ func TestOutputFlags(t *testing.T) {
 			if !strings.Contains(flag.Usage, show.FormatJSON) {
 				t.Errorf("%s: --output %s", cmd.CommandPath(), flag.Usage)
 			}
-			args := append(strings.Fields(cmd.CommandPath())[1:], "name", "-o", "xml")
+			args := slices.Concat(strings.Fields(cmd.CommandPath())[1:], []string{"name", "-o", "xml"})
 			if strings.HasPrefix(root.DisplayName(), "kubectl ") {
-				args = append(strings.Fields(cmd.CommandPath())[2:], "name", "-o", "xml", "--kubeconfig", kubeconfig(t))
+				args = append(args[1:], "--kubeconfig", kubeconfig(t))
 			}
 			if cmd.Args != nil && cmd.Args(cmd, []string{"name"}) != nil {
 				args = slices.DeleteFunc(args, func(a string) bool { return a == "name" })

@@ -44,7 +44,7 @@ const (
 )
 
 // Pool returns the configuration of a Node. If the file has pools, Pool waits until the API server
-// has answered: another pool's configuration would offer other GPUs, or other parts of GPUs.
+// has answered. Another pool's configuration would offer other GPUs, or other parts of GPUs.
 func Pool(ctx context.Context, file config.File, client kubernetes.Interface, node string, log *slog.Logger) (Pooled, error) {
 	if len(file.Pools) == 0 {
 		return Pooled{Config: file.Config, file: file}, nil

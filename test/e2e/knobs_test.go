@@ -72,8 +72,8 @@ func label(t *testing.T, key, value string) {
 	}
 }
 
-// TestKnobs checks keys of config.toml that change what the node offers, each by the amounts on the
-// Node, and by the memory of a container.
+// TestKnobs checks the keys of config.toml that change what the node offers. Each check compares the
+// amounts on the Node and the memory of a container.
 func TestKnobs(t *testing.T) {
 	t.Cleanup(func() { restartPatcher(t) })
 	configure(t, knobs())

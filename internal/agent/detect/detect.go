@@ -254,8 +254,9 @@ func (d *Detector) tolerates(kind Kind, s sighting) bool {
 		return foreign || d.Config.HostAction == config.DetectIgnore
 	case Pod:
 		return foreign || d.exempt(s)
+	default:
+		return false
 	}
-	return false
 }
 
 // exempt reports whether a process of a container without a GPU may use a GPU.
