@@ -246,7 +246,7 @@ func seesNewPod(t *testing.T, client kubernetes.Interface) error {
 
 // readsNode waits until the agent knows its Node.
 func readsNode(t *testing.T, client kubernetes.Interface) error {
-	return watchesNode(t, client, func(_ *ownnode.Cache, w *world) error { return nil })
+	return watchesNode(t, client, func(*ownnode.Cache, *world) error { return nil })
 }
 
 // seesCapacity waits until the agent knows that another device plugin offers devices.
