@@ -234,7 +234,7 @@ func TestRoomForNominatedPodsIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := plugin.(*Plugin)
-	p.policy, p.config.Placement.Policy = config.PlaceSpread, config.PlaceSpread
+	p.policy, p.nodes.Config.Placement.Policy = config.PlaceSpread, config.PlaceSpread
 	small := one("small", 2<<10, 0, 1, 0)
 	chosen := func() string {
 		assigned, err := p.choose(p.newAsking(read(t, p, small), small), nodeInfo(t, snapshot, "node-0"))

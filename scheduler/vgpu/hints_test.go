@@ -28,7 +28,7 @@ func units(n int64) resource.Quantity { return *resource.NewQuantity(n, resource
 
 func TestOnlyReleasedGPUsWakeAPod(t *testing.T) {
 	p := newPlugin(&nominating{}, config.Default())
-	memory := corev1.ResourceName(p.config.Dialects.Native.Memory)
+	memory := corev1.ResourceName(p.nodes.Config.Dialects.Native.Memory)
 	waiting := podWith(corev1.ResourceList{memory: units(1)})
 	for name, test := range map[string]struct {
 		deleted *corev1.Pod
@@ -38,7 +38,7 @@ func TestOnlyReleasedGPUsWakeAPod(t *testing.T) {
 		"without":                   {podWith(corev1.ResourceList{"cpu": units(1)}), fwk.QueueSkip},
 		"with amounts of zero":      {podWith(corev1.ResourceList{memory: units(0)}), fwk.QueueSkip},
 		"with an invalid request":   {podWith(corev1.ResourceList{memory: units(1 << 50)}), fwk.Queue}, // the amounts count in the sums
-		"that asked for whole GPUs": {podWith(corev1.ResourceList{corev1.ResourceName(p.config.Dialects.Native.Number): units(1)}), fwk.Queue},
+		"that asked for whole GPUs": {podWith(corev1.ResourceList{corev1.ResourceName(p.nodes.Config.Dialects.Native.Number): units(1)}), fwk.Queue},
 	} {
 		if got, err := p.afterDelete(klog.Background(), waiting, test.deleted, nil); err != nil || got != test.want {
 			t.Errorf("a deleted pod %s: got %v, %v, want %v", name, got, err, test.want)
@@ -51,7 +51,7 @@ func TestOnlyReleasedGPUsWakeAPod(t *testing.T) {
 
 func TestOnlyMoreRoomWakesAPod(t *testing.T) {
 	p := newPlugin(&nominating{}, config.Default())
-	memory, cores := corev1.ResourceName(p.config.Dialects.Native.Memory), corev1.ResourceName(p.config.Dialects.Native.Cores)
+	memory, cores := corev1.ResourceName(p.nodes.Config.Dialects.Native.Memory), corev1.ResourceName(p.nodes.Config.Dialects.Native.Cores)
 	node := func(gpus string, memoryUnits, coresUnits int64) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Annotations: map[string]string{assign.GPUsAnnotation: gpus}}}
 		n.Status.Allocatable = corev1.ResourceList{memory: units(memoryUnits), cores: units(coresUnits)}

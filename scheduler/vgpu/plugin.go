@@ -47,9 +47,8 @@ const Fragmentation = "fragmentation"
 // Plugin fits pods to single GPUs.
 type Plugin struct {
 	handle fwk.Handle
-	// nodes is the configuration of the nodes, and config the configuration outside the pools.
+	// nodes is the configuration of the nodes.
 	nodes  config.File
-	config config.Config
 	policy string
 	// history counts the kinds of the recent pods, for the policy fragmentation.
 	history *history
@@ -168,7 +167,7 @@ func (a Args) load(plugin string) (config.File, error) {
 }
 
 func newPlugin(handle fwk.Handle, cfg config.Config) *Plugin {
-	return &Plugin{handle: handle, nodes: config.File{Config: cfg}, config: cfg, policy: cfg.Placement.Policy, history: newHistory(), memos: lru.New(mostShapes), views: lru.New(mostNodes), specs: lru.New(mostPods)}
+	return &Plugin{handle: handle, nodes: config.File{Config: cfg}, policy: cfg.Placement.Policy, history: newHistory(), memos: lru.New(mostShapes), views: lru.New(mostNodes), specs: lru.New(mostPods)}
 }
 
 // mostShapes bounds the number of memos, because pods can have any number of shapes.
@@ -237,7 +236,7 @@ type asking struct {
 
 // newAsking returns the asking of a pod.
 func (p *Plugin) newAsking(asked request.Pod, pod *corev1.Pod) *asking {
-	units := request.Used([]*corev1.Pod{pod}, p.config.Dialects)
+	units := request.Used([]*corev1.Pod{pod}, p.nodes.Config.Dialects)
 	a := &asking{Pod: asked, plugin: p, spec: pod, units: units, names: slices.Sorted(maps.Keys(units))}
 	key := memoKey{shape: shapeOf(asked, pod, units)}
 	if p.policy == Fragmentation {
@@ -284,7 +283,7 @@ func askingOf(state fwk.CycleState) (*asking, bool) {
 
 // requestOf returns the request of a pod, and whether any of the pod's containers requests GPUs.
 func (p *Plugin) requestOf(pod *corev1.Pod) (request.Pod, bool, error) {
-	asked, err := request.Read(pod, p.config)
+	asked, err := request.Read(pod, p.nodes.Config)
 	return asked, err == nil && asksForAny(asked), err
 }
 
@@ -293,7 +292,7 @@ func (p *Plugin) specOf(pod *corev1.Pod) (request.Pod, error) {
 	if known, ok := p.specs.Get(pod.UID); ok {
 		return known.(request.Pod), nil
 	}
-	asked, err := request.FromPod(pod, p.config.Dialects)
+	asked, err := request.FromPod(pod, p.nodes.Config.Dialects)
 	if err == nil && asksForAny(asked) {
 		p.specs.Add(pod.UID, asked)
 	}

@@ -234,7 +234,7 @@ func (p *Plugin) afterDelete(_ klog.Logger, _ *corev1.Pod, old, _ any) (fwk.Queu
 	if err != nil {
 		return fwk.Queue, err
 	}
-	if len(request.Used([]*corev1.Pod{pod}, p.config.Dialects)) > 0 {
+	if len(request.Used([]*corev1.Pod{pod}, p.nodes.Config.Dialects)) > 0 {
 		return fwk.Queue, nil
 	}
 	return fwk.QueueSkip, nil
@@ -273,7 +273,7 @@ func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, old, changed any) (fw
 	if before == nil || before.Annotations[assign.GPUsAnnotation] != after.Annotations[assign.GPUsAnnotation] {
 		return fwk.Queue, nil
 	}
-	for name := range request.Used([]*corev1.Pod{pod}, p.config.Dialects) {
+	for name := range request.Used([]*corev1.Pod{pod}, p.nodes.Config.Dialects) {
 		had, has := before.Status.Allocatable[corev1.ResourceName(name)], after.Status.Allocatable[corev1.ResourceName(name)]
 		if has.Cmp(had) > 0 {
 			return fwk.Queue, nil
@@ -292,5 +292,5 @@ func (p *Plugin) SignPod(_ context.Context, pod *corev1.Pod) ([]fwk.SignFragment
 	if !asks {
 		return nil, nil
 	}
-	return []fwk.SignFragment{{Key: Name, Value: shapeOf(asked, pod, request.Used([]*corev1.Pod{pod}, p.config.Dialects)).String()}}, nil
+	return []fwk.SignFragment{{Key: Name, Value: shapeOf(asked, pod, request.Used([]*corev1.Pod{pod}, p.nodes.Config.Dialects)).String()}}, nil
 }

@@ -88,7 +88,7 @@ func TestValuesAreTheCostsOfTheCluster(t *testing.T) {
 
 func read(t *testing.T, p *Plugin, pod *corev1.Pod) request.Pod {
 	t.Helper()
-	asked, err := request.Read(pod, p.config)
+	asked, err := request.Read(pod, p.nodes.Config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func (p *Plugin) here(asked *asking, v *view) (request.Pod, error) {
 	if v.err != nil {
 		return request.Pod{}, v.err
 	}
-	return choice.Obey(asked.Pod, asked.spec, v.GPUs, p.config)
+	return choice.Obey(asked.Pod, asked.spec, v.GPUs, p.nodes.Config)
 }
 
 // shortOn returns the pod's first resource of which the node's sum is too small; "" if all sums
