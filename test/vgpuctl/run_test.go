@@ -364,25 +364,26 @@ func TestStatusInARun(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	m := newMachine(t)
 	tests := []struct {
-		name string
-		args []string
-		want string
+		name   string
+		args   []string
+		status int
+		want   string
 	}{
-		{"no limit", []string{"run", "--", "true"}, "vgpuctl: no limit is set: set --memory, --cores or both"},
-		{"no program", []string{"run", "--memory", "2Gi"}, "requires at least 1 arg"},
-		{"unknown program", []string{"run", "--memory", "2Gi", "--", "no-such-program"}, "find the program"},
-		{"bad memory", []string{"run", "--memory", "2GB", "--", "true"}, `--memory is "2GB"`},
-		{"bad cores", []string{"run", "--cores", "101", "--", "true"}, "--cores is 101"},
-		{"more than the GPU has", []string{"run", "--memory", "17Gi", "--", "true"}, "allowed: at most the 16384 MiB of GPU 0"},
-		{"no such GPU", []string{"run", "--memory", "1Gi", "--gpu", "2", "--", "true"}, `--gpu is "2"; allowed: 0 or GPU-`},
-		{"no such group", []string{"run", "--group", "lab", "--", "true"}, `group "lab" does not exist`},
-		{"in a run", []string{"run", "--memory", "1Gi", "--", filepath.Join(m.build, "bin/vgpuctl"), "run", "--memory", "8Gi", "--", "true"},
+		{"no limit", []string{"run", "--", "true"}, 1, "vgpuctl: no limit is set: set --memory, --cores or both"},
+		{"no program", []string{"run", "--memory", "2Gi"}, 1, "requires at least 1 arg"},
+		{"unknown program", []string{"run", "--memory", "2Gi", "--", "no-such-program"}, 127, "find the program"},
+		{"bad memory", []string{"run", "--memory", "2GB", "--", "true"}, 1, `--memory is "2GB"`},
+		{"bad cores", []string{"run", "--cores", "101", "--", "true"}, 1, "--cores is 101"},
+		{"more than the GPU has", []string{"run", "--memory", "17Gi", "--", "true"}, 1, "allowed: at most the 16384 MiB of GPU 0"},
+		{"no such GPU", []string{"run", "--memory", "1Gi", "--gpu", "2", "--", "true"}, 1, `--gpu is "2"; allowed: 0 or GPU-`},
+		{"no such group", []string{"run", "--group", "lab", "--", "true"}, 1, `group "lab" does not exist`},
+		{"in a run", []string{"run", "--memory", "1Gi", "--", filepath.Join(m.build, "bin/vgpuctl"), "run", "--memory", "8Gi", "--", "true"}, 1,
 			"already; `vgpuctl status` shows them"},
-		{"bad output", []string{"status", "-o", "yaml"}, `--output is "yaml"; allowed: table, json`},
+		{"bad output", []string{"status", "-o", "xml"}, 1, `--output is "xml"; allowed: table, json, yaml`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := m.finish(1, m.command(tt.args...))
+			got := m.finish(tt.status, m.command(tt.args...))
 			if !strings.Contains(got, tt.want) || strings.Count(got, "\n") != 1 {
 				t.Errorf("got %q, want one line with %q", got, tt.want)
 			}
