@@ -10,13 +10,19 @@ import (
 
 // Foreign reports whether another device plugin serves a resource.
 func (n Node) Foreign(resource string) bool {
+	return n.ForeignPattern(resource) != ""
+}
+
+// ForeignPattern returns the first element of ForeignResources that matches a resource, or "" if
+// no other device plugin serves the resource.
+func (n Node) ForeignPattern(resource string) string {
 	for _, pattern := range n.ForeignResources {
 		prefix, open := strings.CutSuffix(pattern, "*")
 		if resource == pattern || open && strings.HasPrefix(resource, prefix) {
-			return true
+			return pattern
 		}
 	}
-	return false
+	return ""
 }
 
 // NodeGPUs selects GPUs of a node. Each element is a UUID, an index such as "0", or a model. In a

@@ -314,6 +314,8 @@ func TestMetrics(t *testing.T) {
 	n.gpus[0].Foreign, n.leftOut = true, []gpu.GPU{{UUID: "GPU-2"}}
 	n.pods[0].Spec.Containers = append(n.pods[0].Spec.Containers, corev1.Container{
 		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("2")}},
+	}, corev1.Container{
+		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/mig-1g.5gb": resource.MustParse("1")}},
 	})
 	a.round(t.Context())
 	registry := prometheus.NewPedanticRegistry()
@@ -321,9 +323,11 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-# HELP nri_vgpu_foreign_containers Containers of the node's pods that request a resource of another device plugin.
+# HELP nri_vgpu_foreign_containers Containers of the node's pods that request a resource of another device plugin; resource is the matching element of node.foreign_resources.
 # TYPE nri_vgpu_foreign_containers gauge
 nri_vgpu_foreign_containers{resource="nvidia.com/gpu"} 1
+nri_vgpu_foreign_containers{resource="nvidia.com/gpu.shared"} 0
+nri_vgpu_foreign_containers{resource="nvidia.com/mig-*"} 1
 # HELP nri_vgpu_gpu_offered_twice 1 if another device plugin offers the GPU, too: the GPU then accepts no new containers.
 # TYPE nri_vgpu_gpu_offered_twice gauge
 nri_vgpu_gpu_offered_twice{index="0",name="Test GPU",uuid="GPU-1"} 1

@@ -37,7 +37,7 @@ var (
 	descLeftOut = prometheus.NewDesc("nri_vgpu_gpus_left_out",
 		"GPUs of the node that the configuration does not offer (node.gpus).", nil, nil)
 	descForeign = prometheus.NewDesc("nri_vgpu_foreign_containers",
-		"Containers of the node's pods that request a resource of another device plugin.", []string{"resource"}, nil)
+		"Containers of the node's pods that request a resource of another device plugin; resource is the matching element of node.foreign_resources.", []string{"resource"}, nil)
 	descMemory = prometheus.NewDesc("nri_vgpu_gpu_memory_bytes",
 		"GPU memory that can be allocated to containers.", gpuLabels, nil)
 	descAllocatedMemory = prometheus.NewDesc("nri_vgpu_gpu_allocated_memory_bytes",
@@ -89,8 +89,8 @@ func (h *Heartbeat) collect(ch chan<- prometheus.Metric) {
 		names[g.UUID], twice[g.UUID] = g.Name, g.Foreign
 	}
 	gauge(descLeftOut, float64(len(h.Inventory.LeftOut())))
-	for resource, n := range h.Foreign() {
-		gauge(descForeign, float64(n), resource)
+	for pattern, n := range h.foreignByPattern() {
+		gauge(descForeign, float64(n), pattern)
 	}
 	for _, room := range h.Ledger.Free() {
 		labels := []string{room.UUID, strconv.Itoa(room.Index), names[room.UUID]}

@@ -46,6 +46,20 @@ func (h *Heartbeat) Foreign() map[string]int {
 	return nil
 }
 
+// foreignByPattern returns the number of containers that match each element of
+// node.foreign_resources. Tenants choose the names of resources, so the names would be an unbounded
+// number of labels.
+func (h *Heartbeat) foreignByPattern() map[string]int {
+	sums := map[string]int{}
+	for _, pattern := range h.Config.Node.ForeignResources {
+		sums[pattern] = 0
+	}
+	for resource, n := range h.Foreign() {
+		sums[h.Config.Node.ForeignPattern(resource)] += n
+	}
+	return sums
+}
+
 // asking returns the pods that request GPUs, and their use. An unchanged pod is read only once:
 // tenants create pods of thousands of containers.
 func (h *Heartbeat) asking() ([]*corev1.Pod, map[string]int64) {
