@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
@@ -77,7 +78,7 @@ func TestRequiredPlugin(t *testing.T) {
 	}
 	tolerating := testbed.Pod("tolerates", testbed.Container("main", nil, "env"))
 	tolerating.Annotations = map[string]string{"nri-vgpu.io/tolerate-missing": "true"}
-	mayTolerate(t)
+	mayTolerate(t, tolerating)
 	create(t, tolerating)
 	if _, err := bed.WaitSucceeded(t.Context(), "tolerates", patience); err != nil {
 		t.Error(err)
@@ -100,8 +101,9 @@ func TestRequiredPlugin(t *testing.T) {
 }
 
 // mayTolerate allows pods of the default namespace to run without the plugin until the test ends.
-// In other namespaces no account may set this annotation.
-func mayTolerate(t *testing.T) {
+// In other namespaces no account may set this annotation. The API server reads the namespace's
+// labels from a cache, so mayTolerate waits until the API server would admit the pod.
+func mayTolerate(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	set := func(ctx context.Context, value string) {
 		t.Helper()
@@ -113,4 +115,8 @@ func mayTolerate(t *testing.T) {
 	}
 	t.Cleanup(func() { set(context.Background(), "null") })
 	set(t.Context(), `"true"`)
+	eventually.Holds(t, patience, "the API server admits pods that tolerate a missing plugin", func() bool {
+		_, err := bed.Client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod.DeepCopy(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil
+	})
 }
