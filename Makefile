@@ -22,7 +22,7 @@ UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e 
 # The Kubernetes components in test/cluster/components have the same flags, so that the scheduler
 # and the components share compiled packages.
 IN_SCHEDULER := CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath' GOWORK=off $(GO)
-# The version that nri-vgpu-scheduler reports is that of its kube-scheduler.
+# nri-vgpu-scheduler reports the version of its kube-scheduler.
 SCHEDULER_STAMP := -X k8s.io/component-base/version.gitVersion=$(shell sed -n 's/^	k8s.io\/kubernetes \(v[^ ]*\).*/\1/p' scheduler/go.mod)
 
 C_ROOMS := include interposer gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls
@@ -32,11 +32,11 @@ C_ROOMS := include interposer gpusim test/workload cmd/vgpuctl/devices bench/ove
 ##@ Try
 
 .PHONY: demo
-demo: image root ## bring up a real node, install nri-vgpu on it and share its GPUs
+demo: image root ## start a real node, install nri-vgpu on it and share its GPUs
 	$(BUILD)/bin/demo up
 
 .PHONY: demo-down
-demo-down: root ## remove every trace of the demo
+demo-down: root ## remove everything that the demo created
 	@if [ -x $(BUILD)/bin/demo ]; then $(BUILD)/bin/demo down; else $(GO) run ./test/demo down; fi
 
 .PHONY: help
@@ -96,7 +96,7 @@ test: unit stress e2e ## run all tests; needs root, because the tests start a re
 unit: build helm ## run the tests that need neither root nor a cluster
 	$(GO) vet ./...
 	@# Passed packages are cached, so the repetition runs only the failed packages.
-	$(GO) test -timeout 5m $(UNIT_PKGS) || { echo "once more what failed" && $(GO) test -timeout 5m $(UNIT_PKGS); }
+	$(GO) test -timeout 5m $(UNIT_PKGS) || { echo "repeating the failed packages" && $(GO) test -timeout 5m $(UNIT_PKGS); }
 	cd scheduler && $(IN_SCHEDULER) vet ./... && $(IN_SCHEDULER) test ./...
 	@for room in $(C_ROOMS) interposer/fuzz; do $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test || exit 1; done
 

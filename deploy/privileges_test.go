@@ -224,7 +224,7 @@ func TestPrivilegesAreDocumented(t *testing.T) {
 	const path = "../docs/reference/privileges.md"
 	text := read(t, path)
 	var rows strings.Builder
-	rows.WriteString("| it has | because | test |\n|---|---|---|\n")
+	rows.WriteString("| privilege | reason | test |\n|---|---|---|\n")
 	for _, p := range privileges {
 		fmt.Fprintf(&rows, "| %s | %s | %s |\n", p.has, p.because, p.test)
 	}

@@ -25,7 +25,7 @@ func TestSecurityNamesTestsThatExist(t *testing.T) {
 			t.Errorf("this threat names no test: %s", threat)
 		}
 	}
-	for _, bound := range rows(t, bounds, "| a tenant pushes | bound | beyond it | test |\n") {
+	for _, bound := range rows(t, bounds, "| quantity | bound | beyond the bound | test |\n") {
 		if !strings.Contains(bound, "_test.go)") {
 			t.Errorf("this bound names no test: %s", bound)
 		}

@@ -28,9 +28,9 @@ var short = map[string]struct {
 	of  func(Record) bool
 }{
 	// On these cards the GPU times of concurrent containers are indistinguishable.
-	"one-queue":       {"what is launched to find out who has the GPU waits behind the work itself", sideBySide},
-	"stamped-at-once": {"an event on an idle stream does not wait for the GPU and tells nothing of it", sideBySide},
-	"far":             {"what passes between a launch that is waited for and its kernel is charged", waited},
+	"one-queue":       {"the probes wait in the same hardware queue behind the work", sideBySide},
+	"stamped-at-once": {"an event on an idle stream does not wait for the GPU, and does not show which process uses the GPU", sideBySide},
+	"far":             {"the charge includes the time from the launch to the start of the kernel", waited},
 }
 
 func sideBySide(r Record) bool { return len(r.Tenants) > 0 }

@@ -28,7 +28,7 @@ func TestRequestsToTheAPIServerAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := c.writes.EventsV1().RESTClient().GetRateLimiter()
-	documented.Bound(t, "refusals", fmt.Sprintf("%v requests a second to the API server for all", events.QPS()))
+	documented.Bound(t, "Events about refusals", fmt.Sprintf("%v requests a second to the API server for all Events", events.QPS()))
 	for range requestBurst {
 		events.TryAccept()
 	}

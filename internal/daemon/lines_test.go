@@ -16,7 +16,7 @@ import (
 )
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "lines of the logs that nobody reads", documented.Count(mostLines)+" wait")
+	documented.Bound(t, "log lines that no program reads", documented.Count(mostLines)+" lines wait")
 }
 
 // A pipe without a reader accepts 64 KiB.

@@ -17,8 +17,8 @@ import (
 
 func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "time of a handler of agent, guard or stand-in", documented.Time(patience))
-	documented.Bound(t, "NRI messages about all pods and containers of a node", fmt.Sprintf("%d MiB; a namespace takes no more than it leaves to others, %d MiB at most", maxMessageBytes>>20, maxMessageBytes>>21))
-	documented.Bound(t, "handlers whose work has not ended", fmt.Sprintf("%d in each of these processes", maxAtWork))
+	documented.Bound(t, "NRI messages about all pods and containers of a node", fmt.Sprintf("%d MiB; a namespace takes at most half of the space that other namespaces leave, and at most %d MiB", maxMessageBytes>>20, maxMessageBytes>>21))
+	documented.Bound(t, "handlers whose work has not ended", fmt.Sprintf("%d in each of agent, guard and stand-in", maxAtWork))
 }
 
 // TestRequestsThatHangAreBounded checks that the guard refuses a request at once while 64 requests

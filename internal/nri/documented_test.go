@@ -9,5 +9,5 @@ import (
 )
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "what the runtime tells plugins of a pod or a container", documented.Bytes(MostBytes)+" of each")
+	documented.Bound(t, "an NRI message about a pod or a container", documented.Bytes(MostBytes))
 }

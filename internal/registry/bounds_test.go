@@ -21,19 +21,19 @@ import (
 func TestBoundsAreDocumented(t *testing.T) {
 	pace := acceptPace()
 	documented.Bound(t, "messages to the agent's socket", documented.Bytes(maxMessage), documented.Time(messagePatience))
-	documented.Bound(t, "descriptors in them", fmt.Sprintf("%d messages' at a time", mostClosers))
-	documented.Bound(t, "connections to it", documented.Count(int(pace.Limit()))+" accepted in a second",
-		fmt.Sprintf("%d open, %d of a container", askBounds.all, askBounds.each))
-	documented.Bound(t, "questions |", fmt.Sprintf("%v a second, %d at once, of a container", askBounds.perSecond, askBounds.burst))
-	documented.Bound(t, "answers that it does not read", documented.Time(messagePatience))
-	documented.Bound(t, "questions about what a process holds",
-		fmt.Sprintf("%v a second and %d open, of a container; %d open", heldBounds.perSecond, heldBounds.each, heldBounds.all))
+	documented.Bound(t, "descriptors in messages to the agent's socket", fmt.Sprintf("for %d messages at a time", mostClosers))
+	documented.Bound(t, "connections to the agent's socket", documented.Count(int(pace.Limit()))+" accepted in a second",
+		fmt.Sprintf("%d open, %d for each container", askBounds.all, askBounds.each))
+	documented.Bound(t, "requests for GPUs and processes", fmt.Sprintf("%v a second, %d at once, for each container", askBounds.perSecond, askBounds.burst))
+	documented.Bound(t, "answers that a client does not read", documented.Time(messagePatience))
+	documented.Bound(t, "requests for the memory of a process",
+		fmt.Sprintf("%v a second and %d open, for each container; %d open in all", heldBounds.perSecond, heldBounds.each, heldBounds.all))
 	documented.Bound(t, "processes that register |",
-		fmt.Sprintf("%d of a container, %s in all, or a quarter of the agent's descriptors", maxPerContainer, documented.Count(maxProcesses)))
-	documented.Bound(t, "processes that register and are not looked at yet", documented.Count(maxArrivals))
+		fmt.Sprintf("%d for each container, %s in all, or a quarter of the agent's descriptors", maxPerContainer, documented.Count(maxProcesses)))
+	documented.Bound(t, "registered processes that the agent has not looked up", documented.Count(maxArrivals))
 	documented.Bound(t, "a process's name, command line and entries in procfs",
-		documented.Bytes(maxCommand)+" are told", documented.Bytes(maxProcFile)+" are read")
-	documented.Bound(t, "what the driver makes wait", documented.Time(heldPatience)+" for a process")
+		"reads "+documented.Bytes(maxProcFile)+" and reports "+documented.Bytes(maxCommand))
+	documented.Bound(t, "waits for the driver", documented.Time(heldPatience)+" for a process")
 }
 
 // TestTheRegistryIsBounded checks that a container has at most 256 listed processes. The agent

@@ -135,7 +135,7 @@ func TestAHangingDriverHangsNobody(t *testing.T) {
 // TestALookIsWaitedForTenSeconds checks that a refresh takes at most 10 s, and that readers of the
 // last state do not wait for the query.
 func TestALookIsWaitedForTenSeconds(t *testing.T) {
-	documented.Bound(t, "what the driver makes wait", documented.Time(DefaultTimeout)+" for a look at the GPUs")
+	documented.Bound(t, "waits for the driver", documented.Time(DefaultTimeout)+" for a list of the GPUs")
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		defer close(hang)

@@ -20,7 +20,7 @@ import (
 
 func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "time of a handler of agent, guard or stand-in", documented.Time(handlerPatience))
-	documented.Bound(t, "handlers whose work has not ended", fmt.Sprintf("%d in each of these processes", maxHandlers))
+	documented.Bound(t, "handlers whose work has not ended", fmt.Sprintf("%d in each of agent, guard and stand-in", maxHandlers))
 }
 
 // TestHandlersThatHangAreBounded checks that the next handler fails at once and changes nothing

@@ -13,9 +13,9 @@ import (
 )
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "locks on its usage page", documented.Time(lockBudget)+" of a processor for a read", "a hundredth of one for the page",
+	documented.Bound(t, "locks on a usage page", documented.Time(lockBudget)+" of a processor for a read", "1 % of a processor for the page",
 		"for up to a minute")
-	documented.Bound(t, "values on its usage page", "2^50 bytes, 2^63 ns", documented.Count(layout.MaxSlots)+" processes", fmt.Sprintf("%d GPUs", MaxDevices))
+	documented.Bound(t, "values on a usage page", "2^50 bytes, 2^63 ns", documented.Count(layout.MaxSlots)+" processes", fmt.Sprintf("%d GPUs", MaxDevices))
 }
 
 // TestTheLocksOfAPageHaveABudget checks that a read stops its queries for locks after 10 ms.

@@ -350,7 +350,7 @@ func crowded() config.Config {
 }
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "the search for its GPUs", documented.Count(searches*maxTries)+" tries", documented.Count(maxRefused)+" are remembered")
+	documented.Bound(t, "the search for a pod's GPUs", documented.Count(searches*maxTries)+" tries", "remembers "+documented.Count(maxRefused)+" refusals")
 }
 
 // TestPlansAreBounded counts the tries of the search for a pod that does not fit.

@@ -11,6 +11,6 @@ import (
 )
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "containers of a pod that ask", documented.Count(MostAsking))
+	documented.Bound(t, "containers of a pod with requests", documented.Count(MostAsking))
 	documented.Bound(t, "containers on a GPU", fmt.Sprintf("`node.slots_per_gpu` (%d)", config.Default().Node.SlotsPerGPU))
 }

@@ -105,7 +105,7 @@ func mebibytes(bytes uint64) string {
 }
 
 func table(rows []row) string {
-	text := "| README | asks for | gets | sees | held of each GPU | time of each GPU |\n|---|---|---|---|---|---|\n"
+	text := "| README | requests | gets | sees | held of each GPU | time of each GPU |\n|---|---|---|---|---|---|\n"
 	for _, r := range rows {
 		text += r.line()
 	}

@@ -99,7 +99,7 @@ func (g graph) breaches(r rule) []string {
 			concerned = true
 			for _, it := range r.nothing {
 				if chain := g.chain(path, it); chain != nil {
-					say("%s knows nothing of %s, but imports it: %s", g.short(path), it.name, strings.Join(chain, " → "))
+					say("%s must not import %s, but imports it: %s", g.short(path), it.name, strings.Join(chain, " → "))
 				}
 			}
 		}

@@ -34,7 +34,7 @@ func module(t *testing.T, rules string, packages map[string][]string) string {
 		}
 	}
 	write("go.mod", "module example.com/m\n\ngo 1.26\n")
-	write(document, "# Rules\n\n| package | is | knows nothing of |\n|---|---|---|\n"+rules+"\nAnd no row.\n")
+	write(document, "# Rules\n\n| package | is | must not import |\n|---|---|---|\n"+rules+"\nAnd no row.\n")
 	for name, imports := range packages {
 		var b strings.Builder
 		b.WriteString("package " + filepath.Base(name) + "\n")

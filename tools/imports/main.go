@@ -3,7 +3,7 @@
 // Command imports checks that packages do not import the packages that
 // docs/reference/packages.md forbids.
 //
-// Each table with a column "knows nothing of" is a list of rules. The first column names packages,
+// Each table with a column "must not import" is a list of rules. The first column names packages,
 // in backquotes: `pkg/gpu` is one package, and `pkg/gpu/...` includes the packages below pkg/gpu.
 // The last column names forbidden direct and indirect imports. An entry is a word of the list in
 // rules.go, or a package in backquotes, which stands for the package and all packages below. Every

@@ -38,7 +38,7 @@ var words = []item{
 }
 
 // column is the heading of the forbidden imports.
-const column = "knows nothing of"
+const column = "must not import"
 
 var quoted = regexp.MustCompile("^`([^`]+)`$")
 

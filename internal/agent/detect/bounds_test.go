@@ -16,10 +16,10 @@ import (
 )
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "processes that go around its limits", fmt.Sprintf("%d log lines and Events of a look", maxSaid),
+	documented.Bound(t, "processes that bypass their limits", fmt.Sprintf("%d log lines and Events for each check", maxSaid),
 		documented.Time(config.Default().Detection.Interval.Duration)+" later")
-	documented.Bound(t, "locks on its usage page", "broken after "+documented.Time(busyPatience))
-	documented.Bound(t, "bytes and inodes of its usage page's file system", fmt.Sprintf("%.1f MiB", float64(limits.UsageBytes)/(1<<20)))
+	documented.Bound(t, "locks on a usage page", "the page counts as broken after "+documented.Time(busyPatience))
+	documented.Bound(t, "bytes and inodes of the file system of a usage page", fmt.Sprintf("%.1f MiB", float64(limits.UsageBytes)/(1<<20)))
 }
 
 // If too many look-ups hang, the state of the other containers is unknown. The detector reports

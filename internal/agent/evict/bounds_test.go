@@ -9,6 +9,6 @@ import (
 )
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "pods that fit no GPU", documented.Count(maxPods)+" are remembered, "+documented.Bytes(maxWhy)+" of each",
+	documented.Bound(t, "pods that fit no GPU", "remembers "+documented.Count(maxPods)+" pods, "+documented.Bytes(maxWhy)+" for each pod",
 		"one eviction in "+documented.Time(pace))
 }

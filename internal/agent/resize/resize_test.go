@@ -303,7 +303,7 @@ func TestShrinkingComesFirst(t *testing.T) {
 // TestTriesAreBounded checks that a round tries a bounded number of sizes, and tries new requests
 // first. A size that the round does not try keeps its report.
 func TestTriesAreBounded(t *testing.T) {
-	documented.Bound(t, "sizes that are requested of running containers", documented.Count(mostTries)+" tries in a round")
+	documented.Bound(t, "requested sizes of running containers", documented.Count(mostTries)+" tries in a round")
 	const many = mostTries + 20
 	var all []*corev1.Pod
 	for i := range many {

@@ -108,7 +108,7 @@ func TestMetricsWithoutTheDriver(t *testing.T) {
 
 // A scrape waits a second for the driver, and then sends only the containers' accounts.
 func TestMetricsWhileTheDriverHangs(t *testing.T) {
-	documented.Bound(t, "what the driver makes wait", documented.Time(scrapePatience)+" for metrics")
+	documented.Bound(t, "waits for the driver", documented.Time(scrapePatience)+" for metrics")
 	n, c, _ := populated(t)
 	synctest.Test(t, func(t *testing.T) {
 		n.hang = make(chan struct{})

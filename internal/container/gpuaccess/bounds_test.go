@@ -11,7 +11,7 @@ import (
 
 // Variables keeps no long values, because all containers together may have many.
 func TestVariablesAreCut(t *testing.T) {
-	documented.Bound(t, "what the runtime tells plugins of all pods and containers", "three variables cut to "+documented.Bytes(mostValue))
+	documented.Bound(t, "memory for the pods and containers that the runtime lists", "three variables cut to "+documented.Bytes(mostValue))
 	long := strings.Repeat("x", 1<<20)
 	got := Variables([]string{"OTHER=" + long, VisibleDevices + "=" + long, "CUDA_VERSION=" + long, "NVIDIA_REQUIRE_CUDA=" + long})
 	if len(got) != 3 {

@@ -10,6 +10,6 @@ import (
 )
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "time of a look-up in its file systems", documented.Time(lookPatience))
-	documented.Bound(t, "such look-ups that have not ended", fmt.Sprintf("%d in each of these processes, of a container 1", maxStuck))
+	documented.Bound(t, "time of a look-up in a container's file systems", documented.Time(lookPatience))
+	documented.Bound(t, "look-ups in containers' file systems that have not ended", fmt.Sprintf("%d in each of agent, guard and stand-in; 1 for each container", maxStuck))
 }

@@ -13,8 +13,8 @@ import (
 )
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "refusals", fmt.Sprintf("%d different ones", burst), documented.Bytes(maxNote)+" each",
-		fmt.Sprintf("%d wait", queueLength), documented.Count(maxKept)+" are remembered")
+	documented.Bound(t, "Events about refusals", fmt.Sprintf("%d different Events", burst), documented.Bytes(maxNote)+" each",
+		fmt.Sprintf("%d Events wait", queueLength), "remembers "+documented.Count(maxKept)+" Events")
 }
 
 // TestOneDifferentNoteAMinuteIsWritten checks that the recorder writes five different notes at

@@ -30,7 +30,7 @@ func heap() int64 {
 }
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "what is kept of a pod of the node", documented.Count(mostAmounts)+" amounts of extended resources",
+	documented.Bound(t, "memory for a pod of the node", documented.Count(mostAmounts)+" amounts of extended resources",
 		fmt.Sprintf("more than %d containers", mostContainers), fmt.Sprintf("%d annotations", mostAnnotations), "1.3 MiB")
 }
 

@@ -28,7 +28,7 @@ func asked() request.Pod {
 }
 
 func TestWanted(t *testing.T) {
-	documented.Bound(t, "sizes that are requested of running containers", documented.Bytes(mostBytes)+" of an annotation")
+	documented.Bound(t, "requested sizes of running containers", documented.Bytes(mostBytes)+" for an annotation")
 	for text, want := range map[string]map[string]Size{
 		`{}`:                       {},
 		`{"main":{"memory":8192}}`: {"main": {MemoryMiB: 8192}},

@@ -107,7 +107,7 @@ func writeTable(t *testing.T, source string, rows []row) {
 	if !begins || !ends {
 		t.Fatalf("%s has no place for the table", document)
 	}
-	table := "| containerd | its NRI | kubelet | how GPUs come | passed on, at |\n|---|---|---|---|---|\n"
+	table := "| containerd | NRI | kubelet | injection | passed: date, commit |\n|---|---|---|---|---|\n"
 	for _, n := range nodes {
 		line := ""
 		for have := range strings.Lines(old) {
