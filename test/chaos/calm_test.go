@@ -69,7 +69,7 @@ func (w *world) calm(length time.Duration) {
 	if len(w.tenants) == 0 {
 		return
 	}
-	w.log("breaking nothing, in parts of %v", length.Round(time.Second))
+	w.log("no failures, in parts of %v", length.Round(time.Second))
 	h := w.watchHandlers()
 	defer h.stop()
 	before := w.lookAtOurs()
@@ -133,7 +133,7 @@ func delay(harmless, hostile part) error {
 		return fmt.Errorf("half of the containers started %v later beside hostile tenants: after %v instead of %v", d, hostile.median(), harmless.median())
 	}
 	if d := hostile.worst() - harmless.worst(); d > delayBound {
-		return fmt.Errorf("a container started %v later beside hostile tenants than any: after %v instead of %v", d, hostile.worst(), harmless.worst())
+		return fmt.Errorf("the slowest container started %v later beside hostile tenants: after %v instead of %v", d, hostile.worst(), harmless.worst())
 	}
 	return nil
 }

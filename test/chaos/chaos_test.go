@@ -33,10 +33,10 @@ import (
 )
 
 var (
-	duration = flag.Duration("chaos.duration", time.Minute, "how long things are broken")
-	round    = flag.Duration("chaos.round", 4*time.Minute, "how often to end all faults and check the leftovers")
-	hostile  = flag.Int("chaos.hostile", 2, "tenants that attack the node and others")
-	seed     = flag.Uint64("chaos.seed", 0, "of all random choices; 0: a new one")
+	duration = flag.Duration("chaos.duration", time.Minute, "duration of the failures")
+	round    = flag.Duration("chaos.round", 4*time.Minute, "interval at which to end all faults and check the leftovers")
+	hostile  = flag.Int("chaos.hostile", 2, "number of tenants that attack the node and other tenants")
+	seed     = flag.Uint64("chaos.seed", 0, "seed of all random choices; 0: a new seed")
 	output   = flag.String("chaos.summary", "", "a file to which the summary is written, as JSON")
 )
 
@@ -104,7 +104,7 @@ type world struct {
 	calmNow  atomic.Bool // no failures are injected
 	results  results
 	probes   sync.WaitGroup
-	spent    time.Duration // time spent breaking things
+	spent    time.Duration // time with injected failures
 	stop     context.CancelFunc
 	watchers sync.WaitGroup
 }
@@ -220,7 +220,7 @@ func (w *world) round(length time.Duration) {
 	if w.spent == 0 {
 		lane = 0
 	}
-	w.log("breaking things for %v", length.Round(time.Second))
+	w.log("injecting failures for %v", length.Round(time.Second))
 	var all sync.WaitGroup
 	for i, actor := range []func(context.Context, *rand.Rand){w.createPods, w.breakOurs, w.breakNode, w.breakHardware} {
 		all.Go(func() { actor(ctx, w.random(lane+uint64(i))) })

@@ -158,13 +158,13 @@ func (w *world) judgeFill(m mark, result fillResult) {
 	case result.Code == notPermitted && w.full.recently():
 		w.count.add("fills", "refused CUDA while /run was full")
 	case result.Outcome != "refused" && w.faults.recently():
-		w.count.add("fills", "failed while a GPU did")
+		w.count.add("fills", "failed while a GPU failed")
 	case result.Outcome != "refused":
 		w.broken("failed", "%s could not fill: %s", m.where(), result.line)
 	case result.Total != m.bytes:
-		w.broken("promise", "%s was shown a GPU of %d bytes, and asks for %d", m.where(), result.Total, m.bytes)
+		w.broken("promise", "%s saw a GPU of %d bytes, and requests %d", m.where(), result.Total, m.bytes)
 	case result.Granted < least || result.Granted > m.bytes:
-		w.broken("promise", "%s was granted %d bytes, and asks for %d", m.where(), result.Granted, m.bytes)
+		w.broken("promise", "%s was granted %d bytes, and requests %d", m.where(), result.Granted, m.bytes)
 	}
 }
 

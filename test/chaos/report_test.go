@@ -56,7 +56,7 @@ func (c *counts) container(id, how string) {
 	c.containers[id] = true
 	c.mu.Unlock()
 	if fresh {
-		c.add("containers, by who saw them first", how)
+		c.add("containers, by the watcher that saw them first", how)
 	}
 }
 

@@ -124,7 +124,7 @@ func (s *scanner) meet(pid int) {
 	switch err := s.judge(p); {
 	case err == nil || !alive(pid):
 	case p.gpus > 0 && s.isHostile(p.subject):
-		s.count.addOnce("hostile containers without the limits that they ask for", id)
+		s.count.addOnce("hostile containers without their requested limits", id)
 	default:
 		s.broken("unlimited", "container %s (%s), process %d: %v", p.where(), id[:12], pid, err)
 	}
@@ -147,14 +147,14 @@ func (s *scanner) judge(p *process) error {
 	}
 	switch {
 	case p.gpus == 0 && len(p.promised) > 0:
-		return fmt.Errorf("it asks for nothing and is shown %v", p.promised)
+		return fmt.Errorf("the container requests no GPU, and sees %v", p.promised)
 	case p.blind() && s.isHostile(p.subject):
 		return nil
 	case p.blind():
-		s.count.add("started blind", "asks for a GPU, and was given none")
+		s.count.add("started blind", "requests a GPU, and got none")
 		return nil
 	case len(p.promised) != p.gpus:
-		return fmt.Errorf("it asks for %d GPUs and is shown %v", p.gpus, p.promised)
+		return fmt.Errorf("the container requests %d GPUs, and sees %v", p.gpus, p.promised)
 	case p.gpus == 0 || p.bytes == gpuMemory:
 		return nil // no limits, or all of its GPUs
 	}
@@ -167,7 +167,7 @@ func (s *scanner) judge(p *process) error {
 		held[d.UUID] = d.MemoryBytes
 	}
 	if !maps.Equal(held, p.promised) {
-		return fmt.Errorf("its limits are %v, and it asks for %v", held, p.promised)
+		return fmt.Errorf("the container has the limits %v, and requests %v", held, p.promised)
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (s *scanner) checkPromises() {
 	for uuid, bytes := range sum {
 		if bytes > gpuMemory {
 			slices.Sort(who)
-			s.brokenOnce("oversold", uuid+strings.Join(who, ""), "GPU %s of %d MiB is promised to %d MiB: %s", uuid, gpuMemory/mib, bytes/mib, strings.Join(who, ", "))
+			s.brokenOnce("oversold", uuid+strings.Join(who, ""), "GPU %s of %d MiB has allocations of %d MiB: %s", uuid, gpuMemory/mib, bytes/mib, strings.Join(who, ", "))
 		}
 	}
 }
@@ -251,7 +251,7 @@ func (s *scanner) ended(p *process) {
 	one := s.subjects.get(p.subject)
 	started := s.started[p.id] || one != nil && one.steady
 	if p.eternal && started && one != nil && !one.ordered.Load() {
-		s.broken("disturbed", "process %d of %s has ended, and nobody told it to", p.pid, p.where())
+		s.broken("disturbed", "process %d of %s has ended without a signal from the test", p.pid, p.where())
 	}
 }
 

@@ -88,7 +88,7 @@ func (w *world) removeAll() {
 func (w *world) podsLeft() error {
 	names, err := w.left()
 	if err == nil && len(names) > 0 {
-		err = fmt.Errorf("these pods do not go: %v", names)
+		err = fmt.Errorf("these pods do not end: %v", names)
 	}
 	if running := w.scanner.others(); err == nil && len(running) > 0 {
 		err = fmt.Errorf("these containers still run: %v", running)
@@ -108,7 +108,7 @@ func (w *world) agentServes() error {
 	}
 	metrics, err := w.ask("/metrics")
 	if err == nil && !strings.Contains(metrics, "\nnri_vgpu_guard_loaded 1") {
-		err = errors.New("by the agent the guard is not loaded")
+		err = errors.New("the agent reports that the guard is not loaded")
 	}
 	return err
 }
@@ -203,13 +203,13 @@ func (w *world) checkLedger() error {
 		switch {
 		case err != nil:
 		case strings.HasPrefix(line, "nri_vgpu_unadjusted_containers") && value != 0:
-			return fmt.Errorf("by the agent %v containers run unadjusted", value)
+			return fmt.Errorf("the agent reports %v unadjusted containers", value)
 		case strings.HasPrefix(line, "nri_vgpu_gpu_free_memory_bytes{"):
 			seen++
 			_, after, _ := strings.Cut(line, `uuid="`)
 			uuid, _, _ := strings.Cut(after, `"`)
 			if want := gpuMemory - promised[uuid]; uint64(value) != want {
-				return fmt.Errorf("by the agent %d MiB of GPU %s are free; by what runs, %d", uint64(value)/mib, uuid, want/mib)
+				return fmt.Errorf("the agent reports %d free MiB of GPU %s; the running containers leave %d", uint64(value)/mib, uuid, want/mib)
 			}
 		}
 	}

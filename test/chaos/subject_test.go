@@ -169,7 +169,7 @@ func (d *draft) hold(name string, a ask, r *rand.Rand) corev1.Container {
 	return d.container(name, a, true, fillScript(r, forEver))
 }
 
-// idle returns a container that requests no GPU. The container's image asks for all GPUs.
+// idle returns a container that requests no GPU. The container's image requests all GPUs.
 func (d *draft) idle(name string, eternal bool) corev1.Container {
 	script := "exec sleep 0.5"
 	if eternal {

@@ -114,7 +114,7 @@ func (w *world) awaitEnd(t target) error {
 	return eventually.Check(context.Background(), patience, func() error {
 		state, err := w.state(t)
 		if err == nil && state != node.Exited {
-			err = fmt.Errorf("it is %s", state)
+			err = fmt.Errorf("the component is %s", state)
 		}
 		return err
 	})

@@ -62,7 +62,7 @@ func testPodExec(t *testing.T, c *cluster.Cluster) {
 	}
 	_, err = c.PodExec(t.Context(), "default", "sleeps", "", "sh", "-c", "echo reason >&2; exit 3")
 	if err == nil || !strings.Contains(err.Error(), "exit code 3") || !strings.Contains(err.Error(), "reason") {
-		t.Errorf("error %v tells neither exit code nor reason", err)
+		t.Errorf("error %v contains neither exit code nor reason", err)
 	}
 }
 
@@ -95,7 +95,7 @@ func testInCluster(t *testing.T, c *cluster.Cluster) {
 		waitPod(t, c, pod, corev1.PodSucceeded)
 		out, err := c.PodLogs(t.Context(), "default", pod.Name, "")
 		if want := "system:serviceaccount:default:default"; err != nil || out != want {
-			t.Errorf("host network %t: the API server took the pod for %q, %v; want %q", hostNetwork, out, err, want)
+			t.Errorf("host network %t: the API server identified the pod as %q, %v; want %q", hostNetwork, out, err, want)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func testRestarts(t *testing.T, c *cluster.Cluster) {
 	eventually.Succeeds(t, podPatience, "the kubelet's end", func(ctx context.Context) error {
 		_, err := c.Pid(ctx, cluster.Kubelet)
 		if err == nil {
-			return errors.New("it still runs")
+			return errors.New("the process still runs")
 		}
 		return nil
 	})

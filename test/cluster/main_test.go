@@ -140,7 +140,7 @@ func waitPod(t *testing.T, c *cluster.Cluster, pod *corev1.Pod, phase corev1.Pod
 			return err
 		}
 		if last.Status.Phase != phase {
-			return fmt.Errorf("it is %s: %+v", last.Status.Phase, last.Status.ContainerStatuses)
+			return fmt.Errorf("the pod is %s: %+v", last.Status.Phase, last.Status.ContainerStatuses)
 		}
 		return nil
 	})

@@ -178,7 +178,7 @@ func (l link) connect(network *netlink.Handle, pid int) error {
 		return fmt.Errorf("address of %s: %w", l.device, err)
 	}
 	if err := network.AddrAdd(veth, address); err != nil {
-		return fmt.Errorf("give %s the address %s: %w", l.device, l.machine, err)
+		return fmt.Errorf("assign %s the address %s: %w", l.device, l.machine, err)
 	}
 	if err := network.LinkSetUp(veth); err != nil {
 		return fmt.Errorf("set %s up: %w", l.device, err)

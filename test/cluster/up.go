@@ -46,7 +46,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	// Down removes the remains of an earlier cluster of this name.
 	if err := Down(Options{Name: o.Name, StateDir: o.StateDir}); err != nil {
-		return nil, fmt.Errorf("clear what an earlier cluster left: %w", err)
+		return nil, fmt.Errorf("remove the remains of an earlier cluster: %w", err)
 	}
 	progress := newProgress(o.Out)
 	progress.say("starting cluster %s in %s", o.Name, o.StateDir)

@@ -37,13 +37,13 @@ func command() *cobra.Command {
 	root.AddCommand(
 		&cobra.Command{
 			Use:   "up",
-			Short: "Bring up the node, install nri-vgpu, run three pods and say what they got",
+			Short: "Start the node, install nri-vgpu, run three pods and print their parts",
 			Args:  cobra.NoArgs,
 			RunE:  func(cmd *cobra.Command, _ []string) error { return up(cmd.Context()) },
 		},
 		&cobra.Command{
 			Use:   "down",
-			Short: "Remove the node and every trace of it",
+			Short: "Remove the node and all of its files",
 			Args:  cobra.NoArgs,
 			RunE: func(*cobra.Command, []string) error {
 				options, err := demoOptions()

@@ -65,7 +65,7 @@ func up(ctx context.Context) error {
 		return err
 	}
 	if err := errors.Join(loadGuard(ctx, bed, options), show(ctx, bed, options)); err != nil {
-		return fmt.Errorf("%w\nthe cluster is left up to be looked at; 'make demo-down' removes it", err)
+		return fmt.Errorf("%w\nthe cluster stays up for inspection; 'make demo-down' removes the cluster", err)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func show(ctx context.Context, bed *testbed.Bed, options testbed.Options) error 
 	printCapacity(os.Stdout, node)
 	fmt.Println()
 	printRows(os.Stdout, bed, rows)
-	fmt.Printf("\nThe cluster stays up. To reach it:\n\n  export KUBECONFIG=%s\n  %s get pods -A\n\nTo remove every trace of it: make demo-down\n",
+	fmt.Printf("\nThe cluster stays up. To reach it:\n\n  export KUBECONFIG=%s\n  %s get pods -A\n\nTo remove the cluster: make demo-down\n",
 		bed.Cluster.Kubeconfig(), bed.Kubectl())
 	return nil
 }
@@ -144,7 +144,7 @@ func start(ctx context.Context, bed *testbed.Bed, file string) (*corev1.Pod, err
 	return bed.In(pod.Namespace).Create(ctx, &pod)
 }
 
-// finish waits until the pod has filled its share, and asks the oracle.
+// finish waits until the pod has filled its share, and queries the oracle.
 func (r *row) finish(ctx context.Context, bed *testbed.Bed) error {
 	bed = bed.In(r.pod.Namespace)
 	pod, err := bed.WaitRunning(ctx, r.pod.Name, patience)
@@ -171,7 +171,7 @@ func asked(pod *corev1.Pod) string {
 }
 
 func printCapacity(out io.Writer, node *corev1.Node) {
-	fmt.Fprintf(out, "Capacity of node %s, as the API server has it:\n\n", node.Name)
+	fmt.Fprintf(out, "Capacity of node %s in the API server:\n\n", node.Name)
 	names := make([]string, 0, len(node.Status.Capacity))
 	for name := range node.Status.Capacity {
 		if strings.Contains(string(name), "/") {
@@ -188,16 +188,16 @@ func printCapacity(out io.Writer, node *corev1.Node) {
 }
 
 func printRows(out io.Writer, bed *testbed.Bed, rows []row) {
-	fmt.Fprintf(out, "Pods that share its %d GPUs of %s; each allocates until it is refused:\n\n", len(bed.UUIDs), mib(gpuMemory))
+	fmt.Fprintf(out, "Pods that share the %d GPUs of %s; each pod allocates until a refusal:\n\n", len(bed.UUIDs), mib(gpuMemory))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  POD\tDIALECT\tASKED FOR\tGPU\tPROGRAM SAW\tREFUSED AT\tPHYSICALLY HELD")
+	fmt.Fprintln(table, "  POD\tDIALECT\tREQUESTED\tGPU\tPROGRAM SAW\tREFUSED AT\tPHYSICALLY HELD")
 	for _, r := range rows {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.pod.Name, r.dialect, r.asked,
 			gpuOf(bed, r.fill.UUID), mib(r.fill.TotalBytes), mib(r.fill.RefusedAtBytes), mib(sum(r.held)))
 	}
 	_ = table.Flush()
-	fmt.Fprintln(out, "\n  REFUSED AT is the sum of the program's own allocations that would have been too much;")
-	fmt.Fprintln(out, "  its CUDA context counts too. PHYSICALLY HELD is the word of the simulated GPU itself.")
+	fmt.Fprintln(out, "\n REFUSED AT is the sum of the program's allocations with the refused allocation;")
+	fmt.Fprintln(out, " the CUDA context also counts. PHYSICALLY HELD is the simulated GPU's measurement.")
 }
 
 // gpuOf returns the GPU's index and UUID.

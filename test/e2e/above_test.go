@@ -63,7 +63,7 @@ func TestVolumesAboveOurs(t *testing.T) {
 			}
 			if line := testbed.Describe(seen); !strings.Contains(line, "would lie in a volume") {
 				waitHeld(t, seen, 1*gib)
-				t.Errorf("it was not refused, and holds %v with a limit of 1 GiB: %s", held(t, seen), line)
+				t.Errorf("the container was not refused, and holds %v with a limit of 1 GiB: %s", held(t, seen), line)
 			}
 		})
 	}

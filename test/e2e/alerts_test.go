@@ -59,7 +59,7 @@ func TestPrometheus(t *testing.T) {
 	checkMemory(t, s, calm, untouched)
 	checkGPUTime(t, s, ticks)
 	checkNode(t, s)
-	eventually.Holds(t, patience, "no alert fires but that of the pod that is held back", func() bool {
+	eventually.Holds(t, patience, "only the alert of the throttled pod fires", func() bool {
 		firing, err := s.firing()
 		delete(firing, "VGPUThrottledOnIdleGPU")
 		return err == nil && len(firing) == 0
@@ -220,7 +220,7 @@ func checkGPUTime(t *testing.T, s *server, had func(time.Time) (tick, bool)) {
 			if math.Abs(tells-is) <= off*max(1, is) {
 				return
 			}
-			phrase = fmt.Sprintf("it was %.4f over %v, and Prometheus reports %.4f", is, last.Sub(first), tells)
+			phrase = fmt.Sprintf("the oracle measured %.4f over %v, and Prometheus reports %.4f", is, last.Sub(first), tells)
 		}
 		t.Errorf("%s: %s", series, phrase)
 	}
@@ -468,7 +468,7 @@ func checkDocumented(t *testing.T, s *server) {
 			delete(labels, label)
 		}
 		if len(labels) > 0 {
-			t.Errorf("%s has the labels %v, of which nothing is said", name, labels)
+			t.Errorf("%s has the labels %v, which docs/reference/metrics.md does not list", name, labels)
 		}
 	}
 }

@@ -47,12 +47,12 @@ func checkGreedy(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	if len(info.CUDA.Devices) != 0 {
-		t.Errorf("%s asks for no GPU and sees %d", name, len(info.CUDA.Devices))
+		t.Errorf("%s requests no GPU and sees %d", name, len(info.CUDA.Devices))
 	}
 }
 
-// reboot simulates a power loss of the node: every container ends, /run is lost, and the
-// runtime and kubelet start anew.
+// reboot simulates a power loss of the node: every container ends, /run is lost, and the runtime
+// and kubelet restart.
 func reboot(t *testing.T) {
 	t.Helper()
 	for _, component := range []string{cluster.Kubelet, cluster.Containerd} {
@@ -107,7 +107,7 @@ func TestClosedAtBootWithTheAgentLate(t *testing.T) {
 	reboot(t)
 	for _, name := range []string{"booted", "booted-greedy"} {
 		if bytes := held(t, waitRefused(t, name)); len(bytes) != 0 {
-			t.Errorf("%s holds %v before the agent is there", name, bytes)
+			t.Errorf("%s holds %v before the agent runs", name, bytes)
 		}
 	}
 

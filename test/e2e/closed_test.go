@@ -98,7 +98,7 @@ func checkSeesNone(t *testing.T, pod *corev1.Pod) {
 		t.Fatal(err)
 	}
 	if len(info.CUDA.Devices) != 0 {
-		t.Errorf("%s asks for no GPU and sees %d", pod.Name, len(info.CUDA.Devices))
+		t.Errorf("%s requests no GPU and sees %d", pod.Name, len(info.CUDA.Devices))
 	}
 }
 
@@ -171,12 +171,12 @@ func TestClosedWhenItBreaksInARequest(t *testing.T) {
 		checkRecovered(t, k)
 	})
 	t.Run("before the container starts", func(t *testing.T) { checkBeforeStart(t, r) })
-	t.Run("the agent is too slow to take over what runs", func(t *testing.T) {
+	t.Run("the agent is too slow to adopt the running containers", func(t *testing.T) {
 		waitRegistered(t)
 		acted := r.on("Synchronize", "", func(net.Conn, net.Conn) { time.Sleep(3 * time.Second) })
 		r.cut()
 		if !acted() {
-			t.Fatal("the runtime did not tell what runs")
+			t.Fatal("the runtime did not list the running containers")
 		}
 		create(t, testbed.Pod("resynced", filler("main", testbed.Limits{testbed.Memory: 1024})))
 		started(t, "resynced")
@@ -195,7 +195,7 @@ func checkInRequest(t *testing.T, r *relay, breaks func(plugin, runtime net.Conn
 		acted := r.on("CreateContainer", pod.Name, breaks)
 		create(t, pod)
 		if !acted() {
-			t.Fatalf("the runtime did not ask about %s", pod.Name)
+			t.Fatalf("the runtime sent no request for %s", pod.Name)
 		}
 		eventually.Holds(t, patience, pod.Name+" is refused", func() bool {
 			messages, err := bed.Messages(t.Context(), pod.Name)
@@ -214,7 +214,7 @@ func checkBeforeStart(t *testing.T, r *relay) {
 	acted := r.on("StartContainer", "hidden", cut)
 	create(t, pod)
 	if !acted() {
-		t.Fatal("the runtime did not ask about the start")
+		t.Fatal("the runtime sent no request for the start")
 	}
 	ended, err := bed.WaitPod(t.Context(), pod.Name, "refused", patience, func(pod *corev1.Pod) bool {
 		return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded

@@ -136,7 +136,7 @@ func drawer() corev1.Container {
 }
 
 // TestGraphicsAreDetectedAndStopped checks that a process that uses a GPU without CUDA, and thus
-// without limits, counts as a bypass unless the configuration allows it.
+// without limits, counts as a bypass unless the configuration allows graphics.
 func TestGraphicsAreDetectedAndStopped(t *testing.T) {
 	check := untouched(t)
 	create(t, testbed.Pod("draws", drawer()))
@@ -203,7 +203,7 @@ func TestForgedUsagePage(t *testing.T) {
 		t.Errorf("beside 2 GiB of 4 a process was granted %d bytes", sum)
 	}
 	if bytes, err := bed.Metric(t.Context(), "nri_vgpu_container_observed_memory_bytes", map[string]string{"pod": "forger"}); err != nil || bytes < 2*gib {
-		t.Errorf("observed are %v bytes, want more than 2 GiB: %v", bytes, err)
+		t.Errorf("the agent observed %v bytes, want more than 2 GiB: %v", bytes, err)
 	}
 	endAll(t, "forger")
 	// Once the page is correct again, the container has all of its memory again.

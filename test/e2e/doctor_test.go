@@ -23,7 +23,7 @@ func examine(t *testing.T) map[string]doctor.Finding {
 		t.Fatalf("the doctor reports %q: %v", out, err)
 	}
 	if (err == nil) != doctor.Sound(findings) {
-		t.Errorf("its exit status: %v, and it found %+v", err, findings)
+		t.Errorf("the doctor's exit status is %v, with the findings %+v", err, findings)
 	}
 	worst := map[string]doctor.Finding{}
 	for _, f := range findings {
@@ -85,5 +85,5 @@ func examineFromAfar(t *testing.T, sound bool, wants ...string) {
 			return
 		}
 	}
-	t.Errorf("within %v it does not say %q, with all well: %t, but %v:\n%s", patience, missing, sound, err, out)
+	t.Errorf("within %v the doctor does not print %q, with no problem: %t, but %v:\n%s", patience, missing, sound, err, out)
 }

@@ -31,7 +31,7 @@ func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 	// In this time kubelet makes two readiness probes and one liveness probe.
 	for until := time.Now().Add(11 * time.Second); time.Now().Before(until); time.Sleep(time.Second) {
 		if synced, err := bed.Metric(t.Context(), "nri_vgpu_pods_synced", nil); err != nil || synced != 1 {
-			t.Errorf("the metrics say %v, %v", synced, err)
+			t.Errorf("the metrics are %v, %v", synced, err)
 		}
 		if pods := unready(t); len(pods) > 0 {
 			t.Errorf("not ready: %v", pods)

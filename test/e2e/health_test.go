@@ -179,7 +179,7 @@ func TestXIDs(t *testing.T) {
 	}
 	create(t, testbed.Pod("aside", filler("main", testbed.Limits{testbed.Memory: 1024})))
 	if uuid := checkFilled(t, "aside", gib); uuid != bed.UUIDs[1] {
-		t.Errorf("the pod is on %s, which asks for a reset", uuid)
+		t.Errorf("the pod is on %s, which needs a reset", uuid)
 	}
 	inject(t, "--gpu", "0", "recovery", "0") // the GPU was reset
 	waitCapacity(t, patience)
@@ -247,7 +247,7 @@ func TestPodThatFitsNoGPUIsEvicted(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitPodEvent(t, first.Name, "VGPUEvicted", free, patience)
-	eventually.Holds(t, patience, "the pod that nobody would make again stays", func() bool {
+	eventually.Holds(t, patience, "the pod without a controller stays", func() bool {
 		nudge()
 		messages, err := bed.Messages(t.Context(), "stays")
 		return err == nil && strings.Contains(strings.Join(messages, "\n"), "no controller")

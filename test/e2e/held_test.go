@@ -23,15 +23,15 @@ func TestContextsAreMeasuredOnTheHost(t *testing.T) {
 
 	devices, err := limits.Read(filepath.Join(bed.ContainerFiles(pod, "main"), limits.LimitsFile))
 	if err != nil || len(devices) != 1 || devices[0].UUID != uuid || devices[0].ContextBytes != contextBytes {
-		t.Errorf("its limits page has %+v, %v, want a context of %d bytes", devices, err, contextBytes)
+		t.Errorf("the limits page has %+v, %v, want a context of %d bytes", devices, err, contextBytes)
 	}
 	kept, err := contexts.ReadFile(paths.Contexts(filepath.Join(bed.Cluster.Root(), "var/lib/nri-vgpu")))
 	if err != nil || len(kept) != gpus {
-		t.Errorf("the agent keeps %+v, %v, want the contexts of %d GPUs", kept, err, gpus)
+		t.Errorf("the agent stores %+v, %v, want the contexts of %d GPUs", kept, err, gpus)
 	}
 	for _, size := range kept {
 		if size.Bytes != contextBytes || size.How != contexts.ByProcess || size.Driver == "" {
-			t.Errorf("the agent keeps %+v", size)
+			t.Errorf("the agent stores %+v", size)
 		}
 	}
 	if bytes, err := bed.Metric(t.Context(), "nri_vgpu_gpu_context_bytes", map[string]string{"uuid": uuid}); err != nil || bytes != contextBytes {

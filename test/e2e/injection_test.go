@@ -40,10 +40,10 @@ func checkInjection(t *testing.T) {
 	}
 	checkFilled(t, "part", 3*gib)
 	if info := whatSaw(t, bed, two); len(info.CUDA.Devices) != 2 {
-		t.Errorf("a pod that asks for parts of two GPUs sees %d", len(info.CUDA.Devices))
+		t.Errorf("a pod that requests parts of two GPUs sees %d", len(info.CUDA.Devices))
 	}
 	if info := whatSaw(t, bed, nothing); len(info.CUDA.Devices) != 0 {
-		t.Errorf("a pod that asks for no GPU sees %d", len(info.CUDA.Devices))
+		t.Errorf("a pod that requests no GPU sees %d", len(info.CUDA.Devices))
 	}
 }
 
@@ -82,6 +82,6 @@ func testPlainRunc(t *testing.T) {
 	create(t, nothing)
 	checkFilled(t, "plain", 3*gib)
 	if info := whatSaw(t, bed, nothing); len(info.CUDA.Devices) != 0 {
-		t.Errorf("a pod under runc that asks for no GPU sees %d", len(info.CUDA.Devices))
+		t.Errorf("a pod under runc that requests no GPU sees %d", len(info.CUDA.Devices))
 	}
 }

@@ -57,7 +57,7 @@ func TestExemptNamespaceSeesAllGPUs(t *testing.T) {
 	there := bed.In(exporters)
 	info := seenIn(t, there, testbed.Pod("exempt", cudaContainer(nil)))
 	if len(info.CUDA.Devices) != gpus {
-		t.Errorf("a pod in an exempt namespace whose image wants all GPUs sees %d, want %d", len(info.CUDA.Devices), gpus)
+		t.Errorf("a pod in an exempt namespace whose image requests all GPUs sees %d, want %d", len(info.CUDA.Devices), gpus)
 	}
 	checkAskerIsLimited(t, there, "exempt-asks")
 }
@@ -66,7 +66,7 @@ func TestNamespaceOfTheReleaseIsAsAnyOther(t *testing.T) {
 	small(t)
 	there := bed.In(testbed.Namespace)
 	if info := seenIn(t, there, testbed.Pod("beside-the-agent", cudaContainer(nil))); len(info.CUDA.Devices) != 0 {
-		t.Errorf("a pod that asks for no GPU, beside the agent, sees %d", len(info.CUDA.Devices))
+		t.Errorf("a pod that requests no GPU, beside the agent, sees %d", len(info.CUDA.Devices))
 	}
 	checkAskerIsLimited(t, there, "asks-beside-the-agent")
 }
@@ -85,14 +85,14 @@ func agentLike(name string, readOnly bool) *corev1.Pod {
 }
 
 // TestTheAgentIsKnownByWhatItHas checks that a pod with an agent's privileges and mounts sees the
-// GPUs by NVIDIA's runtime, in any namespace. Another privileged pod does not see them.
+// GPUs by NVIDIA's runtime, in any namespace. Another privileged pod does not see the GPUs.
 func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 	small(t)
 	if info := seen(t, agentLike("as-an-agent", false)); len(info.CUDA.Devices) != gpus {
 		t.Errorf("an agent sees %d GPUs by NVIDIA's runtime, want %d", len(info.CUDA.Devices), gpus)
 	}
 	if info := seen(t, agentLike("nearly-an-agent", true)); len(info.CUDA.Devices) != 0 {
-		t.Errorf("a privileged pod that asks for nothing sees %d GPUs by NVIDIA's runtime", len(info.CUDA.Devices))
+		t.Errorf("a privileged pod that requests no GPU sees %d GPUs by NVIDIA's runtime", len(info.CUDA.Devices))
 	}
 }
 
@@ -102,7 +102,7 @@ func checkAskerIsLimited(t *testing.T, bed *testbed.Bed, name string) {
 	t.Helper()
 	info := seenIn(t, bed, testbed.Pod(name, cudaContainer(testbed.Limits{testbed.Memory: 1024})))
 	if len(info.CUDA.Devices) != 1 || info.CUDA.Devices[0].TotalBytes != gib {
-		t.Errorf("%s asks for 1 GiB of one GPU and sees %+v", name, info.CUDA.Devices)
+		t.Errorf("%s requests 1 GiB of one GPU and sees %+v", name, info.CUDA.Devices)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestNothingAskedNothingSeen(t *testing.T) {
 			container := cudaContainer(nil)
 			container.Env = test.env
 			if info := seen(t, testbed.Pod("nothing-"+test.name, container)); len(info.CUDA.Devices) != 0 {
-				t.Errorf("a pod that asks for no GPU sees %d: %+v", len(info.CUDA.Devices), info.CUDA.Devices)
+				t.Errorf("a pod that requests no GPU sees %d: %+v", len(info.CUDA.Devices), info.CUDA.Devices)
 			}
 		})
 	}
@@ -132,10 +132,10 @@ func TestImageAndPodWantAllGPUs(t *testing.T) {
 	container.Env = []corev1.EnvVar{{Name: visibleDevices, Value: "all"}}
 	info := seen(t, testbed.Pod("wants-all", container))
 	if len(info.CUDA.Devices) != 1 {
-		t.Fatalf("a pod that asks for a part of one GPU sees %d: %+v", len(info.CUDA.Devices), info.CUDA.Devices)
+		t.Fatalf("a pod that requests a part of one GPU sees %d: %+v", len(info.CUDA.Devices), info.CUDA.Devices)
 	}
 	if info.CUDA.Devices[0].TotalBytes != gib {
-		t.Errorf("its GPU has %d bytes, want %d", info.CUDA.Devices[0].TotalBytes, gib)
+		t.Errorf("the pod's GPU has %d bytes, want %d", info.CUDA.Devices[0].TotalBytes, gib)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestMountsOverOursAreRefused(t *testing.T) {
 			}
 			message := refused.Status.ContainerStatuses[0].State.Waiting.Message
 			if !strings.Contains(message, "nri-vgpu") || !strings.Contains(message, "mount") {
-				t.Errorf("the refusal does not say that nri-vgpu refuses a mount: %q", message)
+				t.Errorf("the refusal does not state that nri-vgpu refuses a mount: %q", message)
 			}
 			if bytes := held(t, refused); len(bytes) != 0 {
 				t.Errorf("the refused pod holds GPU memory: %v", bytes)

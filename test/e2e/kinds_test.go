@@ -44,7 +44,7 @@ func nearlyWhole(t *testing.T, name string) *corev1.Pod {
 	checkFilled(t, name, 15*gib)
 	pod := running(t, name)
 	if _, err := os.Stat(bed.ContainerFiles(pod, "main")); err != nil {
-		t.Fatalf("what waitReleased waits for the end of is not there: %v", err)
+		t.Fatalf("the files of the container, for whose removal waitReleased waits, do not exist: %v", err)
 	}
 	return pod
 }
@@ -144,7 +144,7 @@ func TestNamesakes(t *testing.T) {
 		checkFilled(t, "namesake", uint64(memory)*mib)
 		made := running(t, "namesake")
 		if made.UID == before {
-			t.Error("it is the pod of before")
+			t.Error("the pod is still the previous pod")
 		}
 		before = made.UID
 		if err := bed.Delete(t.Context(), "namesake"); err != nil {
@@ -215,10 +215,10 @@ func TestStaticPod(t *testing.T) {
 	real := mirror.DeepCopy()
 	real.UID = types.UID(mirror.Annotations[corev1.MirrorPodAnnotationKey])
 	if fill := filled(t, name, "main"); fill.TotalBytes != 15*gib {
-		t.Errorf("its program saw %d bytes, want %d", fill.TotalBytes, 15*gib)
+		t.Errorf("the pod's program saw %d bytes, want %d", fill.TotalBytes, 15*gib)
 	}
 	if _, bytes := onlyGPU(t, held(t, real)); bytes != 15*gib {
-		t.Errorf("by the oracle it holds %d bytes, want %d", bytes, 15*gib)
+		t.Errorf("by the oracle the pod holds %d bytes, want %d", bytes, 15*gib)
 	}
 	if err := remove(); err != nil {
 		t.Fatal(err)
@@ -238,7 +238,7 @@ func waitGone(t *testing.T, pod *corev1.Pod) {
 			return
 		}
 	}
-	t.Fatalf("pod %s does not go", pod.Name)
+	t.Fatalf("pod %s does not end", pod.Name)
 }
 
 // TestReleaseIsNotMissed checks that a pod's capacity is free soon after the pod's end, even if a

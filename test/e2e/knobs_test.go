@@ -160,7 +160,7 @@ func testAllowSpread(t *testing.T) {
 		total += d.TotalBytes
 	}
 	if len(info.CUDA.Devices) != 2 || total > gpuMemory/2 || total < gpuMemory/2-mib {
-		t.Errorf("it sees %+v, want two parts of together %d bytes", info.CUDA.Devices, uint64(gpuMemory/2))
+		t.Errorf("the pod sees %+v, want two parts of together %d bytes", info.CUDA.Devices, uint64(gpuMemory/2))
 	}
 }
 
@@ -185,7 +185,7 @@ func TestVolcanosWishes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(info.CUDA.Devices) != 1 || tt.want != "" && info.CUDA.Devices[0].UUID != tt.want {
-			t.Errorf("%s: it sees %+v, want %s", name, info.CUDA.Devices, tt.want)
+			t.Errorf("%s: the pod sees %+v, want %s", name, info.CUDA.Devices, tt.want)
 		}
 	}
 	wish("nouse-type", "nvidia.com/nouse-gputype", "H200")

@@ -60,7 +60,7 @@ func prints(t *testing.T, args []string, wants ...string) {
 			return
 		}
 	}
-	t.Errorf("kubectl vgpu %v does not say %q within %v (%v), but:\n%s", args, missing, patience, failed, output)
+	t.Errorf("kubectl vgpu %v does not print %q within %v (%v), but:\n%s", args, missing, patience, failed, output)
 }
 
 // squeezed returns a text without the padding between the columns of the text's tables.
@@ -106,7 +106,7 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 	for _, pod := range []*corev1.Pod{full, slow} {
 		uuid, bytes := onlyGPU(t, held(t, pod))
 		onGPU[uuid] += bytes
-		eventually.Holds(t, patience, fmt.Sprintf("of %s is told that it holds %d bytes of %s, as the oracle measured", pod.Name, bytes, uuid), func() bool {
+		eventually.Holds(t, patience, fmt.Sprintf("kubectl vgpu reports that %s holds %d bytes of %s, as the oracle measured", pod.Name, bytes, uuid), func() bool {
 			list := pluggedJSON[[]show.PodEntry](t, "get", "pods", pod.Name, "-n", "default")
 			if len(list) != 1 || len(list[0].GPUs) != 1 {
 				return false
@@ -134,7 +134,7 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 		}
 		return same
 	})
-	eventually.Holds(t, patience, "of the processes of pods with a label is told", func() bool {
+	eventually.Holds(t, patience, "kubectl vgpu lists the processes of pods with a label", func() bool {
 		list := pluggedJSON[[]agentapi.Process](t, "ps", "-l", "app=slow")
 		return len(list) == 1 && list[0].Pod == "slow" && list[0].ComputeLimitPPM == 250_000 && strings.HasPrefix(list[0].Command, "spin ")
 	})
@@ -143,10 +143,10 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 	prints(t, []string{"ps"}, "spin --kernel-us 2000")
 	prints(t, []string{"top"}, "default/full/main  10240/10240 MiB", "(all)  10240/16384 MiB")
 	if out := plugged(t, "get", "pods", "full", "--no-headers"); strings.Count(out, "\n") != 1 || strings.Contains(out, "NAMESPACE") {
-		t.Errorf("without headings it prints %q", out)
+		t.Errorf("without headings kubectl vgpu prints %q", out)
 	}
 	if out := plugged(t, "get", "gpus", "-o", "yaml"); !strings.Contains(out, "  uuid: "+bed.UUIDs[0]) {
-		t.Errorf("as YAML it prints %q", out)
+		t.Errorf("as YAML kubectl vgpu prints %q", out)
 	}
 	for line, want := range map[string]string{"get g": "gpus", "describe pod sl": "slow", "top ": bed.Cluster.NodeName} {
 		eventually.Holds(t, patience, fmt.Sprintf("kubectl completes %q by %s", line, want), func() bool {
@@ -155,17 +155,17 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 		})
 	}
 	if out, err := bed.KubectlVgpu(t.Context(), "ps", "--as", "somebody"); err == nil || !strings.Contains(err.Error(), "forbidden") {
-		t.Errorf("who has no rights is told %q, %v", out, err)
+		t.Errorf("an account without rights gets %q, %v", out, err)
 	}
 	// vgpuctl shows all pods on the node, and in a container only the container itself.
-	eventually.Holds(t, patience, "on the node is told of all", func() bool {
+	eventually.Holds(t, patience, "on the node vgpuctl lists all pods", func() bool {
 		out, err := bed.Vgpuctl(t.Context(), "top")
 		return err == nil && strings.Contains(out, "default/slow/main") && strings.Contains(out, "default/full/main")
 	})
-	eventually.Holds(t, patience, "a container is told of itself", func() bool {
+	eventually.Holds(t, patience, "vgpuctl in a container lists the container", func() bool {
 		out, _, err := bed.ExecOutput(t.Context(), "slow", "vgpuctl", "get", "pods")
 		if strings.Contains(out, "full") {
-			t.Fatalf("a container is told of others: %s", out)
+			t.Fatalf("vgpuctl in a container lists other containers: %s", out)
 		}
 		return err == nil && strings.Contains(out, "slow")
 	})
@@ -174,7 +174,7 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 // checkTime compares the pod's GPU time in kubectl vgpu's report with the oracle's measurement.
 func checkTime(t *testing.T, pod *corev1.Pod) {
 	var told, low, high float64
-	eventually.Holds(t, patience, "the time that is told is the oracle's", func() bool {
+	eventually.Holds(t, patience, "the reported time is the oracle's measurement", func() bool {
 		_, from, err := bed.GPUTime(pod)
 		if err != nil {
 			t.Fatal(err)
@@ -193,5 +193,5 @@ func checkTime(t *testing.T, pod *corev1.Pod) {
 		told = *list[0].GPUs[0].Utilisation
 		return told >= low-promised && told <= high+promised
 	})
-	t.Logf("it is told to have %.1f %%; by the oracle it had %.2f to %.2f %%", told, low, high)
+	t.Logf("the report for the pod is %.1f %%; by the oracle the pod had %.2f to %.2f %%", told, low, high)
 }

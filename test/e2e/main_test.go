@@ -32,7 +32,7 @@ const (
 )
 
 // name is the name of the cluster. Concurrent runs need different names.
-var name = flag.String("e2e.name", "e2e", "name of the cluster that the tests bring up")
+var name = flag.String("e2e.name", "e2e", "name of the cluster that the tests start")
 
 // eager makes kubelet restart killed containers immediately, after any number of kills.
 const eager = `crashLoopBackOff: {maxContainerRestartPeriod: 1s}
@@ -71,7 +71,7 @@ func run(m *testing.M) int {
 	}
 	code := m.Run()
 	if during, err := traces(*name, false); err != nil || len(during) < 10 {
-		fmt.Fprintln(os.Stderr, "e2e: the traces of a running cluster are not seen:", during, err)
+		fmt.Fprintln(os.Stderr, "e2e: failed to find the traces of a running cluster:", during, err)
 		code = 1
 	}
 	if err := bed.Down(code != 0); err != nil {
@@ -79,7 +79,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	if left, err := traces(*name, code != 0); err != nil || len(left) > 0 {
-		fmt.Fprintln(os.Stderr, "e2e: the cluster left something behind:", left, err)
+		fmt.Fprintln(os.Stderr, "e2e: the cluster left traces:", left, err)
 		return 1
 	}
 	return code

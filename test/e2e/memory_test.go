@@ -68,13 +68,13 @@ func TestDialects(t *testing.T) {
 			pod := running(t, "dialect-"+test.name)
 			fill := filled(t, pod.Name, "main")
 			if fill.TotalBytes != test.want {
-				t.Errorf("its program saw %d bytes, want %d", fill.TotalBytes, test.want)
+				t.Errorf("the pod's program saw %d bytes, want %d", fill.TotalBytes, test.want)
 			}
 			// Fractions of a GPU are no multiple of the driver's granules, so the last bytes may
 			// stay free.
 			_, bytes := onlyGPU(t, held(t, pod))
 			if bytes > test.want || bytes < test.want-2*mib {
-				t.Errorf("by the oracle it holds %d bytes, want %d less at most 2 MiB", bytes, test.want)
+				t.Errorf("by the oracle the pod holds %d bytes, want %d less at most 2 MiB", bytes, test.want)
 			}
 		})
 	}
@@ -92,7 +92,7 @@ func TestTwoPodsFillOneGPU(t *testing.T) {
 	// A pod takes all of the other GPU, so no capacity remains for another pod.
 	create(t, testbed.Pod("whole", filler("main", testbed.Limits{testbed.Memory: 16384})))
 	if whole := checkFilled(t, "whole", 16*gib); whole == large {
-		t.Errorf("a pod that asks for all of a GPU got %s, where others are", whole)
+		t.Errorf("a pod that requests all of a GPU got %s, where other pods are", whole)
 	}
 
 	create(t, testbed.Pod("late", filler("main", testbed.Limits{testbed.Memory: 4096})))
@@ -134,7 +134,7 @@ func TestTwoGPUs(t *testing.T) {
 	}
 	for uuid, bytes := range held(t, pod) {
 		if bytes != 2*gib {
-			t.Errorf("on %s it holds %d bytes by the oracle, want %d", uuid, bytes, 2*gib)
+			t.Errorf("on %s the pod holds %d bytes by the oracle, want %d", uuid, bytes, 2*gib)
 		}
 	}
 }

@@ -43,5 +43,5 @@ func waitSaid(t *testing.T, line string, within time.Duration) {
 			last = err.Error()
 		}
 	}
-	t.Fatalf("the agent does not say %q within %v (%s)", line, within, last)
+	t.Fatalf("the agent's metrics do not contain %q within %v (%s)", line, within, last)
 }

@@ -35,7 +35,7 @@ func TestOneGPUAndAHalf(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(info.CUDA.Devices); n != 2 {
-		t.Fatalf("it sees %d GPUs, want 2", n)
+		t.Fatalf("the pod sees %d GPUs, want 2", n)
 	}
 	for i, want := range []uint64{gpuMemory, gpuMemory / 2} {
 		if got := info.CUDA.Devices[i].TotalBytes; got != want {
@@ -43,15 +43,15 @@ func TestOneGPUAndAHalf(t *testing.T) {
 		}
 		fill := background(t, pod.Name, "fill", "--device", string('0'+rune(i)), "--hold", "3600")
 		uuid := info.CUDA.Devices[i].UUID
-		eventually.Holds(t, patience, "it holds its part", func() bool { return held(t, pod)[uuid] == want || len(fill) > 0 })
+		eventually.Holds(t, patience, "the pod holds its part", func() bool { return held(t, pod)[uuid] == want || len(fill) > 0 })
 		if got := held(t, pod)[uuid]; got != want {
-			t.Errorf("by the oracle it holds %d bytes of GPU %d, want %d", got, i, want)
+			t.Errorf("by the oracle the pod holds %d bytes of GPU %d, want %d", got, i, want)
 		}
 	}
 	var devices []agentapi.Device
 	mgctl(t, pod.Name, &devices, "get", "devices", "-o", "json")
 	if len(devices) != 2 {
-		t.Fatalf("mgctl knows %+v", devices)
+		t.Fatalf("mgctl reports %+v", devices)
 	}
 	for i, want := range []struct {
 		held  int
@@ -152,21 +152,21 @@ func TestMgctlTellsWhatTheOracleSays(t *testing.T) {
 		mgctl(t, name, &list, "get", "processes", "-o", "json")
 		low, high := seconds(recorded(), asked-answerAge)
 		if len(list) != 1 {
-			t.Fatalf("%s is told of %+v, want its own process", name, list)
+			t.Fatalf("%s gets %+v, want its own process", name, list)
 		}
 		p := list[0]
 		part := float64(parts[name])
 		if p.Namespace != "default" || p.Pod != name || p.Container != "main" || p.PID != 1 || !strings.HasPrefix(p.Command, "spin --kernel-us 2000") || p.Requests[metagpu] != parts[name] {
-			t.Errorf("%s is told of %+v", name, p)
+			t.Errorf("%s gets %+v", name, p)
 		}
 		if uuid, bytes := onlyGPU(t, held(t, pod)); p.UUID != uuid || p.MemoryUsedBytes == nil || *p.MemoryUsedBytes != bytes || p.MemoryLimitBytes != gpuMemory*uint64(parts[name])/100 {
-			t.Errorf("%s is told of %+v; by the oracle it holds %d bytes of %s", name, p, bytes, uuid)
+			t.Errorf("%s gets %+v, and by the oracle holds %d bytes of %s", name, p, bytes, uuid)
 		}
 		near := func(percent float64) bool { return percent >= low-promised && percent <= high+promised }
 		if p.Utilisation == nil || p.ShareUtilisation == nil || !near(*p.Utilisation) || !near(*p.ShareUtilisation*part/100) {
-			t.Errorf("%s is told of %s; by the oracle it had %.2f to %.2f %%", name, describe(p), low, high)
+			t.Errorf("%s gets %s, and by the oracle had %.2f to %.2f %%", name, describe(p), low, high)
 		}
-		t.Logf("%s is told of %s; by the oracle it had %.2f to %.2f %%", name, describe(p), low, high)
+		t.Logf("%s gets %s, and by the oracle had %.2f to %.2f %%", name, describe(p), low, high)
 	}
 	output, err := bed.Vgpuctl(t.Context(), "get", "processes", "-o", "json")
 	if err != nil {
@@ -220,27 +220,27 @@ func TestGarbageGetsAnErrorAndNothingHappens(t *testing.T) {
 		t.Fatal(err)
 	}
 	if did.Made < 10 || did.Errors != did.Made || did.Answers != 0 {
-		t.Errorf("of what it sent: %+v, want an error for each", did)
+		t.Errorf("the answers to the tenant are %+v, want an error for each message", did)
 	}
 	for _, args := range [][]string{{"kill", "1"}, {"get"}, {"get", "secrets"}, {"get", "processes", "--all"}} {
 		if stdout, stderr, err := bed.ExecOutput(t.Context(), "garbage", append([]string{"mgctl"}, args...)...); err == nil {
-			t.Errorf("mgctl %v did something: %s%s", args, stdout, stderr)
+			t.Errorf("mgctl %v did not fail: %s%s", args, stdout, stderr)
 		}
 	}
 	var list []agentapi.Process
 	mgctl(t, "garbage", &list, "get", "processes", "-o", "json")
 	if len(list) != 0 {
-		t.Errorf("a pod without processes is told of %+v", list)
+		t.Errorf("a pod without processes gets %+v", list)
 	}
 	after := running(t, "victim")
 	if had, _, err := bed.GPUTime(victim); err != nil || had <= before || after.Status.ContainerStatuses[0].RestartCount != 0 {
-		t.Errorf("its neighbour had %v of the GPU before, and has %v (%v)", before, had, err)
+		t.Errorf("the tenant's neighbour had %v of the GPU before, and has %v (%v)", before, had, err)
 	}
 	if now := agentPid(t); now != agent {
 		t.Errorf("the agent was process %d, and is %d", agent, now)
 	}
 	if counted, err := bed.Metric(t.Context(), "nri_vgpu_registrations_invalid_total", nil); err != nil || counted < float64(did.Errors) {
-		t.Errorf("%v were counted of %d: %v", counted, did.Errors, err)
+		t.Errorf("the agent counted %v of %d invalid messages: %v", counted, did.Errors, err)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestMgctlInAnEmptyImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if log, err := bed.Log(t.Context(), "empty", "main"); err != nil || !strings.HasPrefix(log, "pong: the agent on "+bed.Cluster.NodeName+" answers") {
-		t.Errorf("it printed %q, %v", log, err)
+		t.Errorf("mgctl printed %q, %v", log, err)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestMgctlWithAWholeGPU(t *testing.T) {
 	var list []agentapi.Process
 	mgctl(t, pod.Name, &list, "get", "processes", "-o", "json")
 	if len(list) != 1 || list[0].UUID != uuid || list[0].MemoryUsedBytes == nil || *list[0].MemoryUsedBytes != bytes || list[0].MemoryLimitBytes != gpuMemory {
-		t.Errorf("it is told of %+v; by the oracle it holds %d bytes of %s", list, bytes, uuid)
+		t.Errorf("mgctl prints %+v; by the oracle the pod holds %d bytes of %s", list, bytes, uuid)
 	}
 	back := away(t)
 	if _, stderr, err := bed.ExecOutput(t.Context(), pod.Name, "mgctl", "get", "devices"); err == nil || !strings.Contains(stderr, "the agent does not answer") {
@@ -281,6 +281,6 @@ func TestMgctlWithAWholeGPU(t *testing.T) {
 	var devices []agentapi.Device
 	mgctl(t, pod.Name, &devices, "get", "devices", "-o", "json")
 	if len(devices) != 1 || devices[0].UUID != uuid {
-		t.Errorf("it is told of %+v", devices)
+		t.Errorf("mgctl prints %+v", devices)
 	}
 }

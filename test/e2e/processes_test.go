@@ -80,7 +80,7 @@ func guardPid(t *testing.T) int {
 			return pid
 		}
 	}
-	t.Fatalf("neither of the processes %v started the other", pids)
+	t.Fatalf("neither of the processes %v is the other process's parent", pids)
 	return 0
 }
 

@@ -107,7 +107,7 @@ func (s *server) run(dir string) {
 		})
 		defer kill.Stop()
 		if err := s.quit(); err != nil {
-			s.t.Logf("Prometheus was asked to end: %v", err) // Prometheus may have ended
+			s.t.Logf("failed to stop Prometheus: %v", err) // Prometheus may have ended
 		}
 		_ = command.Wait()
 		if s.t.Failed() {
@@ -321,6 +321,6 @@ func (s *server) waitAlerts(fires bool, names ...string) {
 		}
 	}
 	for name := range open {
-		s.t.Errorf("%s: want it to fire: %t; it does not come to that within %v", name, fires, 2*patience)
+		s.t.Errorf("%s: firing is not %t within %v", name, fires, 2*patience)
 	}
 }

@@ -288,14 +288,14 @@ func (r readme) judge(t *testing.T, pod *corev1.Pod, got result) row {
 		fill, share := got.fills[d.UUID], got.shares[d.UUID]
 		most, refusal := r.takes()
 		if fill.Error != refusal || fill.TotalBytes != r.part {
-			t.Errorf("%s: on %s it saw %d bytes and was refused with %q, want %q", pod.Name, d.UUID, fill.TotalBytes, fill.Error, refusal)
+			t.Errorf("%s: on %s the program saw %d bytes and was refused with %q, want %q", pod.Name, d.UUID, fill.TotalBytes, fill.Error, refusal)
 		}
 		// The driver allocates memory in pieces of 2 MiB.
 		if holds[d.UUID] > min(most+2*mib, r.part) || holds[d.UUID] < most-2*mib {
-			t.Errorf("%s: by the oracle it holds %d bytes of %s, want %d within 2 MiB", pod.Name, holds[d.UUID], d.UUID, most)
+			t.Errorf("%s: by the oracle the pod holds %d bytes of %s, want %d within 2 MiB", pod.Name, holds[d.UUID], d.UUID, most)
 		}
 		if share > r.percent+over || share < r.percent-under || share == 0 {
-			t.Errorf("%s: by the oracle it had %.1f %% of the time of %s, want %.0f", pod.Name, share, d.UUID, r.percent)
+			t.Errorf("%s: by the oracle the pod had %.1f %% of the time of %s, want %.0f", pod.Name, share, d.UUID, r.percent)
 		}
 		out.held = append(out.held, holds[d.UUID])
 		out.had = append(out.had, share)

@@ -95,7 +95,7 @@ func TestRequiredPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(info.CUDA.Devices) != 0 {
-		t.Errorf("a pod that asks for no GPU sees %d", len(info.CUDA.Devices))
+		t.Errorf("a pod that requests no GPU sees %d", len(info.CUDA.Devices))
 	}
 	check()
 }

@@ -54,7 +54,7 @@ func request(t *testing.T, name string, size resize.Size) {
 // holds waits until a pod physically holds an amount of memory, by the oracle.
 func holds(t *testing.T, pod *corev1.Pod, bytes uint64) {
 	t.Helper()
-	eventually.Succeeds(t, patience, "the pod holds what it may", func(context.Context) error {
+	eventually.Succeeds(t, patience, "the pod holds its limit", func(context.Context) error {
 		held := held(t, pod)
 		for _, n := range held {
 			if len(held) == 1 && n == bytes {
@@ -97,7 +97,7 @@ func TestResize(t *testing.T) {
 	request(t, "shrinks", resize.Size{MemoryMiB: 4096, Cores: 20})
 	waitPending(t, "shrinks", "Deferred: container main: the container uses more than 4096 MiB")
 	holds(t, shrinks, 4*gib+contextBytes)
-	if err := bed.KillContainer(shrinks); err != nil { // of its two programs, the first
+	if err := bed.KillContainer(shrinks); err != nil { // the first of the pod's two programs
 		t.Fatal(err)
 	}
 	holds(t, grows, 8320<<20)
@@ -113,7 +113,7 @@ func TestResize(t *testing.T) {
 	if err != nil || out != "container main of pod default/shrinks now has 4096 MiB and 35 % of the time of each of its GPUs\n" {
 		t.Errorf("printed %q, %v", out, err)
 	}
-	// The first container has taken the room in which the second one was.
+	// The first container has taken the room that the second container had.
 	out, err = bed.KubectlVgpu(t.Context(), "resize", "shrinks", "--reset", "--timeout", "3s")
 	if err == nil || !strings.Contains(err.Error()+out, "deferred: its GPU has no room for 8192 MiB and 50 % of the time") {
 		t.Errorf("the request back without room: %v, %s", err, out)
@@ -148,8 +148,9 @@ func waitPending(t *testing.T, name, text string) {
 }
 
 // TestResizeSurvivesKills checks that a container gets its requested sizes although the agent is killed
-// at random points. The container grows until a neighbour leaves no more room. At no time do both hold
-// more than the GPU has, and the container never holds more than it has requested.
+// at random points. The container grows until a neighbour leaves no more room. Container and
+// neighbour together never hold more than the GPU has, and the container never holds more than it
+// has requested.
 func TestResizeSurvivesKills(t *testing.T) {
 	configure(t, growing)
 	create(t, follower("neighbour", 8192))

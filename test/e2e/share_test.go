@@ -150,7 +150,7 @@ func sharesWithoutAgent(t *testing.T, pods []*corev1.Pod) []float64 {
 			return got
 		}
 	}
-	t.Fatalf("the pods waited for processors for more than %s of each %s: nothing can be said of their shares of the GPU", idle, interval)
+	t.Fatalf("the pods waited for processors for more than %s of each %s, so their shares of the GPU have no meaning", idle, interval)
 	return nil
 }
 
@@ -177,7 +177,7 @@ func TestSharesHoldWhileTheAgentIsKilled(t *testing.T) {
 	borrows := func() bool {
 		return shares(t, []*corev1.Pod{borrower}, func() { time.Sleep(time.Second) })[0] > 80
 	}
-	eventually.Holds(t, patience, "the pod that is alone is lent the others' time", borrows)
+	eventually.Holds(t, patience, "the pod that is alone borrows the other pods' time", borrows)
 
 	create(t, spinner("owner", "20000", 70))
 	owner := works(t, "owner")
@@ -202,5 +202,5 @@ func TestSharesHoldWhileTheAgentIsKilled(t *testing.T) {
 	if err := bed.Delete(t.Context(), "owner"); err != nil {
 		t.Fatal(err)
 	}
-	eventually.Holds(t, patience, "the pod that is alone again is lent the other's time", borrows)
+	eventually.Holds(t, patience, "the pod that is alone again borrows the other pod's time", borrows)
 }

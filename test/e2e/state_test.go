@@ -19,7 +19,7 @@ const (
 )
 
 // checkTaken checks that the agent knows the steady pod's allocation. The pod's GPU has room for
-// exactly the rest.
+// exactly the remaining memory.
 func checkTaken(t *testing.T, prefix string) {
 	t.Helper()
 	create(t, testbed.Pod(prefix+"-beside", filler("main", testbed.Limits{testbed.Memory: 12288})))
@@ -39,7 +39,7 @@ func TestClosedWithTheStateEmptied(t *testing.T) {
 	checkTaken(t, "emptied")
 	check()
 	if _, err := os.Stat(filepath.Join(bed.Cluster.Root(), stateDir, "pods.json")); err != nil {
-		t.Errorf("the pods that ask were not listed anew: %v", err)
+		t.Errorf("the agent did not write the list of GPU pods again: %v", err)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestClosedWithTheStateCorrupted(t *testing.T) {
 	root := bed.Cluster.Root()
 	assignments, err := filepath.Glob(filepath.Join(root, runDir, "containers/*/*/assignment.json"))
 	if err != nil || len(assignments) == 0 {
-		t.Fatalf("there is nothing to corrupt: %v", err)
+		t.Fatalf("no file exists to corrupt: %v", err)
 	}
 	for _, path := range append(assignments, filepath.Join(root, stateDir, "pods.json"), filepath.Join(root, runDir, "node.json")) {
 		if err := os.WriteFile(path, []byte("{\"version\":1,\"sha"), 0o600); err != nil {
@@ -62,7 +62,7 @@ func TestClosedWithTheStateCorrupted(t *testing.T) {
 	checkTaken(t, "corrupted")
 	check()
 	if aside, err := filepath.Glob(filepath.Join(root, runDir, "containers/*/*/assignment.json.bad-*")); err != nil || len(aside) == 0 {
-		t.Errorf("what was corrupt was not put aside: %v", err)
+		t.Errorf("the corrupt files were not renamed: %v", err)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestClosedWithTheStateFull(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// Only processes that start from here on see the mount.
+	// Only processes that start after the mount see the mount.
 	if err := bed.RestartAgent(t.Context(), patience); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestClosedWithTheStateFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	if bytes := held(t, refused); len(bytes) != 0 {
-		t.Errorf("it holds %v without limits", bytes)
+		t.Errorf("the pod holds %v without limits", bytes)
 	}
 	check()
 	if err := os.Remove(room); err != nil {

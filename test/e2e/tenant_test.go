@@ -120,10 +120,10 @@ func TestBrokenLimitsPageIsRefused(t *testing.T) {
 				t.Fatalf("a process without a good limits page ran: %s", stdout)
 			}
 			if lines := strings.Split(strings.TrimSpace(stderr), "\n"); !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "nri-vgpu") }) {
-				t.Errorf("nri-vgpu does not say why: %q", stderr)
+				t.Errorf("nri-vgpu does not print the cause: %q", stderr)
 			}
 			if bytes := held(t, pod); len(bytes) != 0 {
-				t.Errorf("by the oracle it holds %v", bytes)
+				t.Errorf("by the oracle the pod holds %v", bytes)
 			}
 		})
 	}
@@ -178,7 +178,7 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 				t.Fatal(r.err)
 			}
 			if want := test.limit - contextBytes; r.fill.GrantedBytes != want {
-				t.Errorf("it got %d bytes, want %d", r.fill.GrantedBytes, want)
+				t.Errorf("the process got %d bytes, want %d", r.fill.GrantedBytes, want)
 			}
 		})
 	}

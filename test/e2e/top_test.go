@@ -59,7 +59,7 @@ func TestTopOnATerminal(t *testing.T) {
 	if err := bed.Delete(t.Context(), "large"); err != nil {
 		t.Fatal(err)
 	}
-	terminal.Await(t, screen, patience, "the pod that is left alone", func(text string) bool {
+	terminal.Await(t, screen, patience, "only the remaining pod", func(text string) bool {
 		return strings.Contains(text, "default/busy/main") && !strings.Contains(text, "default/large/main")
 	})
 
@@ -78,7 +78,7 @@ func TestTopOnATerminal(t *testing.T) {
 		if strings.Contains(after, "q quit") || strings.Contains(after, "^[") {
 			t.Errorf("after %s the screen is\n%s", end.how, after)
 		}
-		eventually.Holds(t, patience, "nobody asks the agent any more", func() bool {
+		eventually.Holds(t, patience, "no program queries the agent", func() bool {
 			return len(nodeProcesses(t, func(_, command string) bool { return strings.HasPrefix(command, "vgpuctl get all") })) == 0
 		})
 		screen.Type("\r")

@@ -60,7 +60,7 @@ func TestATenantDoesNotFillTheNodesRun(t *testing.T) {
 	// The next agent finds the previous agent's mounts, and removes them.
 	mounts := usageMounts(t, greedyPod)
 	if len(mounts) != 1 {
-		t.Errorf("its usage page is mounted at %v, want one place", mounts)
+		t.Errorf("the pod's usage page is mounted at %v, want one place", mounts)
 	}
 	check := running(t, "beside-greedy")
 	if err := bed.RestartAgent(t.Context(), patience); err != nil {
@@ -68,7 +68,7 @@ func TestATenantDoesNotFillTheNodesRun(t *testing.T) {
 	}
 	waitRegistered(t)
 	if now := usageMounts(t, greedyPod); !slices.Equal(now, mounts) {
-		t.Errorf("beside another agent its usage page is mounted at %v, want %v", now, mounts)
+		t.Errorf("with the next agent the pod's usage page is mounted at %v, want %v", now, mounts)
 	}
 	waitMetric(t, detected, 2*gib, "nri_vgpu_container_accounted_memory_bytes", map[string]string{"pod": check.Name})
 	waitMetric(t, detected, 0, "nri_vgpu_container_accounted_memory_bytes", map[string]string{"pod": "greedy"})
@@ -107,7 +107,7 @@ func watchRun(t *testing.T) (most func() int64) {
 	}()
 	return func() int64 {
 		if looks.Load() == 0 {
-			t.Error("the node's /run was not looked at")
+			t.Error("the use of the node's /run was not measured")
 		}
 		return percent.Load()
 	}

@@ -21,7 +21,7 @@ func TestWholeGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(environment, "LD_PRELOAD") {
-		t.Errorf("it has LD_PRELOAD: %s", environment)
+		t.Errorf("the container has LD_PRELOAD: %s", environment)
 	}
 	for path, want := range map[string]string{
 		paths.ContainerRunDir:  "agent " + paths.Assignment,
@@ -30,7 +30,7 @@ func TestWholeGPU(t *testing.T) {
 	} {
 		got, _, err := bed.ExecOutput(t.Context(), "whole", "ls", path)
 		if want == "" && err == nil || want != "" && strings.Join(strings.Fields(got), " ") != want {
-			t.Errorf("in %s it has %q, want %q", path, got, want)
+			t.Errorf("in %s the container has %q, want %q", path, got, want)
 		}
 	}
 
@@ -39,10 +39,10 @@ func TestWholeGPU(t *testing.T) {
 	}
 	create(t, testbed.Pod("next", filler("main", testbed.Limits{testbed.Memory: 1024})))
 	if other := checkFilled(t, "next", gib); other == uuid {
-		t.Errorf("another pod got a part of GPU %s, which was given whole", uuid)
+		t.Errorf("another pod got a part of GPU %s, which was allocated as a whole", uuid)
 	}
 	checkFilled(t, "whole", gpuMemory)
 	if files, err := filepath.Glob(bed.ContainerFiles(running(t, "whole"), "main") + "/*"); err != nil || len(files) != 1 {
-		t.Errorf("its files on the node are %v, want %s alone: %v", files, paths.Assignment, err)
+		t.Errorf("the container's files on the node are %v, want %s alone: %v", files, paths.Assignment, err)
 	}
 }

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// A check may be late by one part in lateness of the wait.
+	// A check may be late by 1/lateness of the wait.
 	lateness = 20
-	// Checks take at most one part in parts of a processor, until latest bounds the pause.
+	// Checks take at most 1/parts of a processor, until latest bounds the pause.
 	parts = 20
 	// soonest and latest bound the time between two checks.
 	soonest = time.Millisecond

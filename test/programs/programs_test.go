@@ -16,10 +16,10 @@ import (
 // program is a way to run one of the programs.
 type program struct {
 	name    string
-	fills   bool     // it allocates until it is refused
+	fills   bool     // allocates until a refusal
 	phrase  string   // its runtime's message about a refusal, on standard error
 	command []string // "{compiled}" and "{library}" are filled in
-	library string   // the name by which it opens the driver, if it can choose
+	library string   // the name by which the program opens the driver, if the program can choose
 }
 
 var programs = []program{
@@ -59,10 +59,10 @@ func (p *program) prepare(m *machine) (command, env []string) {
 func wantFilled(t *testing.T, m *machine, r result, most, spare uint64) {
 	t.Helper()
 	if least := most - m.context - spare; r.Granted < least {
-		t.Errorf("it was granted %d MiB of %d, want at least %d", r.Granted/mib, most/mib, least/mib)
+		t.Errorf("the program was granted %d MiB of %d, want at least %d", r.Granted/mib, most/mib, least/mib)
 	}
 	if r.peak > most || r.peak < r.Granted {
-		t.Errorf("it held %d bytes at its peak and was granted %d, want at most %d", r.peak, r.Granted, most)
+		t.Errorf("the program held %d bytes at its peak and was granted %d, want at most %d", r.peak, r.Granted, most)
 	}
 }
 
@@ -77,15 +77,15 @@ func TestNatively(t *testing.T) {
 				command, env := p.prepare(m)
 				r := m.run(append(env, "LD_LIBRARY_PATH="+withLinkerName(m)), command...)
 				if r.Devices != 2 {
-					t.Errorf("it saw %d GPUs, want 2", r.Devices)
+					t.Errorf("the program saw %d GPUs, want 2", r.Devices)
 				}
 				if p.fills {
 					wantFilled(t, m, r, card, card/100)
 				} else if r.peak < m.context {
-					t.Errorf("it held %d bytes at its peak, want a context's", r.peak)
+					t.Errorf("the program held %d bytes at its peak, want a context's", r.peak)
 				}
 				if !strings.Contains(r.stderr, p.phrase) {
-					t.Errorf("it did not say %q:\n%s", p.phrase, r.stderr)
+					t.Errorf("the program did not print %q:\n%s", p.phrase, r.stderr)
 				}
 			})
 		}
@@ -123,7 +123,7 @@ func TestUnderLimits(t *testing.T) {
 				underLimits(t, p, profile, "--memory", "2Gi")
 			})
 			if p.fills || driver != kind {
-				continue // a share of the time does not affect it, and one driver is enough
+				continue // a share of the time does not affect the program, and one driver is enough
 			}
 			t.Run(p.name+"/both", func(t *testing.T) {
 				t.Parallel()
@@ -139,7 +139,7 @@ func underLimits(t *testing.T, p program, profile string, options ...string) {
 	command, env := p.prepare(m)
 	r := m.limited(options, env, command...)
 	if r.Devices != 1 {
-		t.Errorf("it saw %d GPUs, want 1", r.Devices)
+		t.Errorf("the program saw %d GPUs, want 1", r.Devices)
 	}
 	spare := uint64(limit / 100)
 	if m.vague {
@@ -148,7 +148,7 @@ func underLimits(t *testing.T, p program, profile string, options ...string) {
 	if p.fills {
 		wantFilled(t, m, r, limit, spare)
 	} else if r.peak > limit || r.peak < m.context {
-		t.Errorf("it held %d bytes at its peak, want a context's and at most %d", r.peak, limit)
+		t.Errorf("the program held %d bytes at its peak, want a context's and at most %d", r.peak, limit)
 	}
 	wantWords(t, p, r.stderr)
 }
@@ -176,10 +176,10 @@ func TestLimitIsTight(t *testing.T) {
 	tight := m.context + 8*mib
 	r := m.limited([]string{"--memory", strconv.FormatUint(tight, 10)}, nil, "sh", "-c", script, filepath.Join(compiled, "openacc"))
 	if !strings.Contains(r.stdout, "out of memory") {
-		t.Errorf("it said:\n%s", r.stdout)
+		t.Errorf("the program printed:\n%s", r.stdout)
 	}
 	if most := m.most(); most > tight || most < m.context {
-		t.Errorf("it held %d bytes at its peak, want a context's and at most %d", most, tight)
+		t.Errorf("the program held %d bytes at its peak, want a context's and at most %d", most, tight)
 	}
 }
 
@@ -192,10 +192,10 @@ func TestOnTwoGPUs(t *testing.T) {
 			m := newMachine(t, profile)
 			r := m.limited([]string{"--memory", "2Gi", "--gpu", "0", "--gpu", "1"}, nil, filepath.Join(compiled, "openmp_tasks"))
 			if r.Devices != 2 {
-				t.Errorf("it saw %d GPUs, want 2", r.Devices)
+				t.Errorf("the program saw %d GPUs, want 2", r.Devices)
 			}
 			if r.peak < 2*m.context || r.peak > 2*limit {
-				t.Errorf("it held %d bytes at its peak, want two contexts' and at most %d", r.peak, 2*limit)
+				t.Errorf("the program held %d bytes at its peak, want two contexts' and at most %d", r.peak, 2*limit)
 			}
 			wantWords(t, program{}, r.stderr)
 		})
@@ -210,7 +210,7 @@ func frames(m *machine, filters string, options ...string) (sums []string, peak 
 	m.Helper()
 	sums, said, peak := filtered(m, filters, options...)
 	if said != "" {
-		m.Errorf("it said:\n%s", said)
+		m.Errorf("the program printed:\n%s", said)
 	}
 	return sums, peak
 }
@@ -325,7 +325,7 @@ func TestFfmpegFilters(t *testing.T) {
 func (f *filter) check(t *testing.T, frames []string, phrase string) {
 	t.Helper()
 	if len(frames) != f.frames {
-		t.Errorf("it makes %d frames natively, want %d", len(frames), f.frames)
+		t.Errorf("ffmpeg makes %d frames natively, want %d", len(frames), f.frames)
 	}
 	for _, frame := range frames {
 		if !strings.Contains(frame, fmt.Sprintf(" %d,", f.bytes)) {
@@ -341,6 +341,6 @@ func (f *filter) check(t *testing.T, frames []string, phrase string) {
 func (m *machine) wantContext(peak uint64) {
 	m.Helper()
 	if peak < m.context || peak > limit {
-		m.Errorf("it held %d bytes at its peak, want a context's and at most %d", peak, limit)
+		m.Errorf("the program held %d bytes at its peak, want a context's and at most %d", peak, limit)
 	}
 }

@@ -32,7 +32,7 @@ const (
 
 var (
 	// name is the name of the cluster and its first node. Concurrent runs need different names.
-	name = flag.String("scheduling.name", "scheduling", "name of the cluster that the tests bring up")
+	name = flag.String("scheduling.name", "scheduling", "name of the cluster that the tests start")
 	// rounds is the length of the churn.
 	rounds = flag.Int("scheduling.rounds", 20, "number of pods that must land where they fit, under churn")
 )

@@ -23,9 +23,9 @@ import (
 )
 
 var (
-	duration = flag.Duration("storm.duration", 30*time.Second, "how long the storm lasts")
+	duration = flag.Duration("storm.duration", 30*time.Second, "duration of the storm")
 	library  = flag.String("storm.lib", "../../build/lib", "directory of the interposer")
-	seed     = flag.Uint64("storm.seed", 0, "of the storm's random choices; 0: a new one")
+	seed     = flag.Uint64("storm.seed", 0, "seed of the storm's random choices; 0: a new seed")
 	ways     = flag.String("storm.ways", "all", "names of ways to take memory, as the workload fill lists them, with commas between")
 )
 
@@ -73,7 +73,7 @@ func TestStormWithoutLimits(t *testing.T) {
 	m.storm(places)
 	for gpu, peak := range m.peaks() {
 		if peak <= limit {
-			t.Errorf("GPU %d: %d bytes at the peak: not even without limits does it come to %d", gpu, peak, uint64(limit))
+			t.Errorf("GPU %d: %d bytes at the peak, want at least %d without limits", gpu, peak, uint64(limit))
 		}
 	}
 }
@@ -178,7 +178,7 @@ func (m *machine) summarize(places []*place, w *watcher) {
 	}
 	m.Logf("%s: %d processes killed, %d ended by themselves; these took %v, were refused %d times, forked %d times, with exec %d",
 		*duration, kills, ends, sum.Takes, sum.Refusals, sum.Forks, sum.Execs)
-	m.Logf("the oracle was asked %d times; limit %d, peaks %v; added up over processes, not at one moment, %v", w.samples, uint64(limit), m.peaks(), w.seen)
+	m.Logf("the test queried the oracle %d times; limit %d, peaks %v; added up over processes, not at one moment, %v", w.samples, uint64(limit), m.peaks(), w.seen)
 	if kills == 0 || w.samples == 0 {
 		m.Errorf("%d kills, %d looks: not a storm", kills, w.samples)
 	}

@@ -86,7 +86,7 @@ func (p *place) die() {
 	go func() { _ = cmd.Wait(); close(ended) }()
 	select {
 	case <-ended:
-		p.problem("it ended by itself, %v:\n%s", cmd.ProcessState, stderr)
+		p.problem("the process ended by itself, %v:\n%s", cmd.ProcessState, stderr)
 		return
 	case <-time.After(min(p.lifetime(), time.Until(p.end))):
 	}
@@ -95,7 +95,7 @@ func (p *place) die() {
 	select {
 	case <-ended:
 	case <-time.After(patience):
-		p.problem("killed, it has not ended:\n%s", threadsOf(cmd.Process.Pid))
+		p.problem("the killed process has not ended:\n%s", threadsOf(cmd.Process.Pid))
 	}
 }
 

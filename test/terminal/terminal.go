@@ -47,7 +47,7 @@ func Await(t *testing.T, s Session, patience time.Duration, what string, wanted 
 			return screen
 		}
 	}
-	t.Fatalf("within %v there was not on the screen (%s): %s\n%s", patience, s.Kind(), what, screen)
+	t.Fatalf("within %v the screen did not show (%s): %s\n%s", patience, s.Kind(), what, screen)
 	return ""
 }
 

@@ -73,7 +73,7 @@ func (b *Bed) agentReady(ctx context.Context) error {
 		}
 		// The request goes through the API server, which reaches all nodes.
 		if _, err := b.Client.CoreV1().Pods(b.home).ProxyGet("http", pods.Items[i].Name, agentPort, "/readyz", nil).DoRaw(ctx); err != nil {
-			return fmt.Errorf("ask pod %s: %w", pods.Items[i].Name, err)
+			return fmt.Errorf("query pod %s: %w", pods.Items[i].Name, err)
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 // Inject makes simulated GPUs fail, or ends the failure, with the arguments of "gpusim inject".
 func (b *Bed) Inject(args ...string) error {
 	if !b.options.Simulated() {
-		return errors.New("a real GPU cannot be told to fail")
+		return errors.New("a real GPU does not fail on request")
 	}
 	args = append(append([]string{"inject"}, args...), filepath.Join(b.Cluster.Root(), "dev", "gpusim"))
 	if out, err := exec.Command(b.options.build("gpusim", "gpusim"), args...).CombinedOutput(); err != nil {

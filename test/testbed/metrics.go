@@ -25,7 +25,7 @@ func (b *Bed) Metric(ctx context.Context, name string, labels map[string]string)
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return 0, fmt.Errorf("ask the agent for its metrics: %w", err)
+		return 0, fmt.Errorf("query the agent's metrics: %w", err)
 	}
 	defer response.Body.Close()
 	parser := expfmt.NewTextParser(model.UTF8Validation)

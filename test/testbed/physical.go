@@ -28,11 +28,11 @@ type holding struct {
 func (b *Bed) GPUTime(pod *corev1.Pod) (had, at time.Duration, err error) {
 	simulated, ok := b.physical.(simulator)
 	if !ok {
-		return 0, 0, errors.New("a real GPU does not tell a process's time")
+		return 0, 0, errors.New("a real GPU does not report a process's time")
 	}
 	processes, err := simulated.Processes()
 	if err != nil {
-		return 0, 0, fmt.Errorf("ask the simulated GPU: %w", err)
+		return 0, 0, fmt.Errorf("query the simulated GPU: %w", err)
 	}
 	for _, process := range processes {
 		ours, err := runsIn(process.Pid, pod)
@@ -57,7 +57,7 @@ func (b *Bed) NVMLCalls(pod *corev1.Pod) (map[int]uint64, error) {
 	}
 	processes, err := simulated.Processes()
 	if err != nil {
-		return nil, fmt.Errorf("ask the simulated GPU: %w", err)
+		return nil, fmt.Errorf("query the simulated GPU: %w", err)
 	}
 	calls := map[int]uint64{}
 	for _, process := range processes {
@@ -86,7 +86,7 @@ func (b *Bed) openPhysical() (physical, error) {
 	}
 	simulated, err := oracle.Open(filepath.Join(b.Cluster.Root(), "dev", "gpusim"))
 	if err != nil {
-		return nil, fmt.Errorf("ask the simulated GPU: %w", err)
+		return nil, fmt.Errorf("query the simulated GPU: %w", err)
 	}
 	return simulator{simulated}, nil
 }
@@ -98,7 +98,7 @@ func (s simulator) Close() { _ = s.Oracle.Close() }
 func (s simulator) UUIDs() ([]string, error) {
 	gpus, err := s.GPUs()
 	if err != nil {
-		return nil, fmt.Errorf("ask the simulated GPU: %w", err)
+		return nil, fmt.Errorf("query the simulated GPU: %w", err)
 	}
 	uuids := make([]string, len(gpus))
 	for i := range gpus {
@@ -110,7 +110,7 @@ func (s simulator) UUIDs() ([]string, error) {
 func (s simulator) Holdings() ([]holding, error) {
 	processes, err := s.Processes()
 	if err != nil {
-		return nil, fmt.Errorf("ask the simulated GPU: %w", err)
+		return nil, fmt.Errorf("query the simulated GPU: %w", err)
 	}
 	var all []holding
 	for _, process := range processes {

@@ -253,7 +253,7 @@ func (b *Bed) Messages(ctx context.Context, pod string) ([]string, error) {
 // Describe returns a pod's state in one line.
 func Describe(pod *corev1.Pod) string {
 	if pod == nil {
-		return "it was never seen"
+		return "the pod was never seen"
 	}
 	line := string(pod.Status.Phase)
 	for _, condition := range pod.Status.Conditions {

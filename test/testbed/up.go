@@ -135,7 +135,7 @@ func (o Options) cluster() cluster.Options {
 	}
 }
 
-// Simulated reports whether the GPUs are simulated, because this machine has none.
+// Simulated reports whether the GPUs are simulated, because this machine has no GPU.
 func (o Options) Simulated() bool {
 	_, err := os.Stat("/dev/nvidiactl")
 	return err != nil

@@ -46,7 +46,7 @@ func TestRun(t *testing.T) {
 		{"never passes", func(t testing.TB, attempt int) {
 			t.Error("wrong", attempt)
 			if !t.Failed() {
-				t.Error("it is not said to have failed")
+				t.Error("the attempt is not marked as failed")
 			}
 			t.Fatal("it ends")
 			t.Error("it goes on")
@@ -68,7 +68,7 @@ func TestRun(t *testing.T) {
 				r, attempts := &recorder{TB: t}, 0
 				Run(r, func(t testing.TB) { attempts++; c.test(t, attempts) })
 				if !slices.Equal(r.said, c.want) {
-					t.Errorf("it said %q, want %q", r.said, c.want)
+					t.Errorf("the test logged %q, want %q", r.said, c.want)
 				}
 			})
 		})

@@ -45,16 +45,16 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 		}
 		return seen
 	}
-	eventually.Holds(m, patience, "it fills its memory", func() bool { return most(look) > 1<<30 })
+	eventually.Holds(m, patience, "the process fills its memory", func() bool { return most(look) > 1<<30 })
 	for _, next := range []struct{ limit, more uint64 }{{1 << 30, 1 << 29}, {3 << 30, 1 << 30}, {2 << 30, 1 << 30}, {6 << 30, 3 << 30}} {
 		limit := next.limit
 		m.change(limit)
 		// The process may keep its memory until its next release.
-		eventually.Holds(m, patience, "it holds no more than its limit", func() bool { bytes, _ := m.held(o); return bytes <= limit })
+		eventually.Holds(m, patience, "the process holds no more than its limit", func() bool { bytes, _ := m.held(o); return bytes <= limit })
 		if seen := most(500 * time.Millisecond); seen > limit {
 			t.Errorf("after its limit became %d bytes it took %d", limit, seen)
 		}
-		eventually.Holds(m, patience, "it uses what it may have now", func() bool { return most(look) > next.more })
+		eventually.Holds(m, patience, "the process uses the memory of its new limit", func() bool { return most(look) > next.more })
 	}
 }
 

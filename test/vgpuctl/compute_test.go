@@ -189,7 +189,7 @@ func testStreamsRunSideBySide(t testing.TB) {
 		}
 		return 0, 0
 	}
-	eventually.Holds(m, patience, "it is known how they overlap", func() bool { took, kernels = sum(); return took > 100*time.Millisecond })
+	eventually.Holds(m, patience, "the interposer knows the overlap", func() bool { took, kernels = sum(); return took > 100*time.Millisecond })
 	eventually.Holds(m, patience, "more is done", func() bool { now, _ := sum(); return now > took+100*time.Millisecond })
 	after, more := sum()
 	at := float64(time.Duration(more-kernels)*kernel) / float64(after-took)
@@ -299,7 +299,7 @@ func (m *machine) overcharge(known time.Duration, spin ...string) float64 {
 	cmd := m.start(m.command(append(run, spin...)...))
 	o := m.oracle()
 	took := func() time.Duration { return time.Duration(m.gpuTime(o)[cmd.Process.Pid]) }
-	eventually.Holds(m, patience, "it is known what work takes", func() bool { return took() > known })
+	eventually.Holds(m, patience, "the interposer knows the time of the work", func() bool { return took() > known })
 	before, charged := took(), m.charged("charged")
 	eventually.Holds(m, patience, "more work is done", func() bool { return took() > before+time.Second })
 	charged, after := m.charged("charged")-charged, took()-before
@@ -314,7 +314,7 @@ func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
 		pattern               string
-		kernel, stopped, most time.Duration // charged also for each other's: four kernels
+		kernel, stopped, most time.Duration // each process is charged for both processes: four kernels
 	}{
 		// Together both kernels take less than the 100 ms for which a second kernel waits for the
 		// first measurement.
@@ -382,7 +382,7 @@ func testFirstKernelsAreChargedForThemselves(t testing.TB, pattern string, kerne
 	var charged []time.Duration
 	defer func() { t.Logf("charged %s for %s each", charged, kernel) }()
 	// The interposer deducts the other process's time once the other process is charged.
-	eventually.Holds(m, patience, "each is charged for its kernel, and not for the other's", func() bool {
+	eventually.Holds(m, patience, "each process is charged only for its own kernel", func() bool {
 		charged = m.chargedEach("first")
 		return len(charged) == 2 && min(charged[0], charged[1]) > kernel-kernel/10 && charged[0]+charged[1] <= most
 	})

@@ -51,7 +51,7 @@ func evade(t testing.TB, way string, variables []string, company bool) {
 	m.start(m.command("run", "--group", "t", "--memory", "14Gi", "--cores", strconv.Itoa(limit), "--",
 		m.workload("evade"), "--way", way, "--duration", "60"))
 	o := m.oracle()
-	eventually.Holds(m, patience, "it uses the GPU", func() bool { return m.busyBut(o, neighbour) > 0 })
+	eventually.Holds(m, patience, "the workload uses the GPU", func() bool { return m.busyBut(o, neighbour) > 0 })
 	time.Sleep(time.Second)
 	from, before := time.Now(), m.busyBut(o, neighbour)
 	time.Sleep(3 * time.Second)

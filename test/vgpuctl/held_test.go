@@ -117,14 +117,14 @@ func TestARunIsToldWhatItHolds(t *testing.T) {
 				}
 				asker := m.startAsker(m.cmd(line...))
 				if got := m.page("g")[0].ContextBytes; got != smallContext {
-					t.Errorf("its page records %d bytes for a context", got)
+					t.Errorf("the usage page records %d bytes for a context", got)
 				}
 				if told {
-					eventually.Holds(m, patience, "it is told what it holds", func() bool {
+					eventually.Holds(m, patience, "the program gets the memory that it holds", func() bool {
 						return strings.HasSuffix(asker.ask(), fmt.Sprintf("=%d", smallContext+askerBytes))
 					})
 				} else if got := asker.ask(); got != "none" {
-					t.Errorf("it was told %q", got)
+					t.Errorf("the program got %q", got)
 				}
 			})
 		}
@@ -151,14 +151,14 @@ func TestLimitsAreExactInEveryRegime(t *testing.T) {
 					continue
 				}
 				if p.NVMLCalls != 0 {
-					t.Errorf("it called NVML %d times", p.NVMLCalls)
+					t.Errorf("the program called NVML %d times", p.NVMLCalls)
 				}
 				if peak := p.GPUs[0].PeakBytes; peak > limit || peak < limit-limit/100 {
-					t.Errorf("it held %d bytes of a limit of %d", peak, limit)
+					t.Errorf("the program held %d bytes of a limit of %d", peak, limit)
 				}
 				return
 			}
-			t.Errorf("it is not among %+v", finished)
+			t.Errorf("the program is not among %+v", finished)
 		})
 	}
 }
@@ -206,10 +206,10 @@ func TestARunWithoutNVML(t *testing.T) {
 	o := m.oracle()
 	asker := m.startAsker(m.cmd(m.asking("--memory", "2Gi")...))
 	if got := m.page("g")[0].ContextBytes; got != 0 {
-		t.Errorf("its page records %d bytes", got)
+		t.Errorf("the usage page records %d bytes", got)
 	}
 	if got := asker.ask(); got != "none" {
-		t.Errorf("it was told %q", got)
+		t.Errorf("the program got %q", got)
 	}
 	if finished, err := o.Finished(); err != nil {
 		t.Fatal(err)
@@ -228,15 +228,15 @@ func TestAKilledWatcherIsReplaced(t *testing.T) {
 	m := newMachineWith(t, smallContexts)
 	asker := m.startAsker(m.cmd(m.asking("--memory", "1Gi")...))
 	told := func() bool { return strings.HasSuffix(asker.ask(), fmt.Sprintf("=%d", smallContext+askerBytes)) }
-	eventually.Holds(m, patience, "it is told what it holds", told)
+	eventually.Holds(m, patience, "the program gets the memory that it holds", told)
 
 	pid := m.watcher("g")
 	if err := exec.Command("kill", "-9", strconv.Itoa(pid)).Run(); err != nil {
 		t.Fatal(err)
 	}
-	eventually.Holds(m, patience, "nobody answers", func() bool { return asker.ask() == "none" })
+	eventually.Holds(m, patience, "no watcher answers", func() bool { return asker.ask() == "none" })
 	m.start(m.cmd(m.asking()...))
-	eventually.Holds(m, patience, "it is told again", told)
+	eventually.Holds(m, patience, "the program gets answers again", told)
 	if again := m.watcher("g"); again == pid {
 		t.Errorf("process %d watches still", pid)
 	}

@@ -37,12 +37,12 @@ func TestMaximum(t *testing.T) {
 			pid := m.spin("t", tenant{20, "async", kernel}, []string{"--cores-max", "50"})
 			m.waitForGPUTime([]int{pid})
 			time.Sleep(time.Second)
-			wantShares(t, "beside an idle one", m.sharesOf([]int{pid}, 2*time.Second), 50)
+			wantShares(t, "beside an idle container", m.sharesOf([]int{pid}, 2*time.Second), 50)
 
 			neighbour := m.spin("neighbour", tenant{80, "async", "200"}, []string{"--policy", "share"})
 			m.waitForGPUTime([]int{neighbour})
 			time.Sleep(lendingTime)
-			wantShares(t, "beside one that wants all", m.sharesOf([]int{pid, neighbour}, 2*time.Second), 20, 80)
+			wantShares(t, "beside a container that wants all of the GPU", m.sharesOf([]int{pid, neighbour}, 2*time.Second), 20, 80)
 
 			if err := syscall.Kill(neighbour, syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
@@ -50,9 +50,9 @@ func TestMaximum(t *testing.T) {
 			time.Sleep(lendingTime)
 			soon := m.sharesOf([]int{pid}, 300*time.Millisecond)
 			if kernel == "200" { // a long kernel is too coarse for this check
-				wantShares(t, "as soon as that has stopped", soon, 50)
+				wantShares(t, "as soon as the second container has stopped", soon, 50)
 			}
-			wantShares(t, "when that has stopped", m.sharesOf([]int{pid}, 2*time.Second), 50)
+			wantShares(t, "after the second container has stopped", m.sharesOf([]int{pid}, 2*time.Second), 50)
 		}))
 	}
 }

@@ -237,7 +237,7 @@ func TestUnknownNames(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(errs), "\n")
 	if len(lines) != 2 || !strings.Contains(lines[0], "refused cuMemAllocFrob: ") || !strings.Contains(lines[1], "withheld ") {
-		t.Errorf("it said %q, want a line for the call and one for the look-up", errs)
+		t.Errorf("the program printed %q, want a line for the call and a line for the look-up", errs)
 	}
 }
 

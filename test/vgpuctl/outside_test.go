@@ -182,7 +182,7 @@ func (o *outside) fill(args ...string) *exec.Cmd {
 func TestTheAgentKnowsItsProcesses(t *testing.T) {
 	o := newOutside(t)
 	cmd := o.fill("--max", "1GiB", "--hold", "3600")
-	eventually.Holds(o, patience, "it is known, with its slot", func() bool {
+	eventually.Holds(o, patience, "the agent lists the process, with its slot", func() bool {
 		list := o.registry.Processes(outsideID)
 		if len(list) != 1 || list[0].PID != cmd.Process.Pid {
 			return false
@@ -191,13 +191,13 @@ func TestTheAgentKnowsItsProcesses(t *testing.T) {
 		return ok
 	})
 	before := o.looked()
-	eventually.Holds(o, patience, "it was looked at often enough to be told of", func() bool { return o.looked() >= before+6 })
+	eventually.Holds(o, patience, "the agent has checked the process often enough to report it", func() bool { return o.looked() >= before+6 })
 	if o.wasTold(events.VGPUBypassed) || o.wasTold(events.VGPUUsageForged) {
-		t.Errorf("of a process as it should be was told: %v", o.told)
+		t.Errorf("the agent reported a correct process: %v", o.told)
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	eventually.Holds(o, patience, "it is forgotten", func() bool { return len(o.registry.Processes(outsideID)) == 0 })
+	eventually.Holds(o, patience, "the agent drops the process", func() bool { return len(o.registry.Processes(outsideID)) == 0 })
 }
 
 // TestWhoGoesAroundTheInterposerIsSeen checks that the agent finds a process of the container that
@@ -205,7 +205,7 @@ func TestTheAgentKnowsItsProcesses(t *testing.T) {
 func TestWhoGoesAroundTheInterposerIsSeen(t *testing.T) {
 	o := newOutside(t)
 	o.contained(o.workload("fill"), "--max", "64MiB", "--hold", "3600")
-	eventually.Holds(o, patience, "it is told of", func() bool { return o.wasTold(events.VGPUBypassed) })
+	eventually.Holds(o, patience, "the agent reports the process", func() bool { return o.wasTold(events.VGPUBypassed) })
 }
 
 // TestAForgedUsagePageGrantsNoMore runs a process that writes zeros over other processes' use.
@@ -223,7 +223,7 @@ func TestAForgedUsagePageGrantsNoMore(t *testing.T) {
 		}
 		return slices.Max(bytes)
 	}
-	eventually.Holds(o, patience, "what it holds is seen", func() bool { return observed() > 2<<30 })
+	eventually.Holds(o, patience, "the agent observes the memory of the process", func() bool { return observed() > 2<<30 })
 	held, _ := o.held(o.oracle)
 	_ = o.fill("--chunk", "64MiB").Wait()
 	if peak := o.peak(o.oracle); peak == 0 || held+peak > 4<<30 {
@@ -233,7 +233,7 @@ func TestAForgedUsagePageGrantsNoMore(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	eventually.Holds(o, patience, "nothing is amiss", func() bool { return observed() == 0 })
+	eventually.Holds(o, patience, "the agent reports no forgery", func() bool { return observed() == 0 })
 	o.fill("--hold", "3600")
-	eventually.Holds(o, patience, "one process has all of it", func() bool { bytes, _ := o.held(o.oracle); return bytes == 4<<30 })
+	eventually.Holds(o, patience, "one process has all of the memory", func() bool { bytes, _ := o.held(o.oracle); return bytes == 4<<30 })
 }

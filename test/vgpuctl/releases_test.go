@@ -57,7 +57,7 @@ func TestReleasesOneApartHoldLimits(t *testing.T) {
 			m := newMachine(t)
 			m.finish(0, m.mixed(c.pages, c.interposer, "run", "--memory", "2Gi", "--", m.workload("fill")))
 			if peak := m.peak(m.oracle()); peak > limit || peak < limit/100*99 {
-				t.Errorf("it held %d bytes at its peak, want %d", peak, limit)
+				t.Errorf("the program held %d bytes at its peak, want %d", peak, limit)
 			}
 			for _, release := range []string{previous, this} {
 				status := m.finish(0, m.mixed(c.pages, c.interposer, "run", "--memory", "2Gi", "--", filepath.Join(release, "bin/vgpuctl"), "status"))
@@ -97,7 +97,7 @@ func TestPagesOfAnUnknownVersionAreRefused(t *testing.T) {
 			m := newMachine(t)
 			out, err := m.mixed(c.pages, c.interposer, "run", "--memory", "2Gi", "--", m.workload("fill")).CombinedOutput()
 			if err == nil || !strings.Contains(string(out), c.want) {
-				t.Errorf("it ended with %v and printed %s, want %q", err, out, c.want)
+				t.Errorf("the program ended with %v and printed %s, want %q", err, out, c.want)
 			}
 			finished, err := m.oracle().Finished()
 			if err != nil {

@@ -198,7 +198,7 @@ func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			if peak := m.peak(m.oracle()); peak > limit || peak == 0 {
-				t.Errorf("it held %d bytes at its peak, want more than 0 and at most %d", peak, limit)
+				t.Errorf("the program held %d bytes at its peak, want more than 0 and at most %d", peak, limit)
 			}
 		})
 	}
@@ -210,7 +210,7 @@ func TestMemoryIsThere(t *testing.T) {
 	m.finish(0, m.command("run", "--memory", "2Gi", "--gpu", "1", "--", m.workload("fill")))
 	o := m.oracle()
 	if peak := m.peak(o); peak > limit || peak < limit/100*99 {
-		t.Errorf("it held %d bytes at its peak, want %d", peak, limit)
+		t.Errorf("the program held %d bytes at its peak, want %d", peak, limit)
 	}
 	finished, err := o.Finished()
 	if err != nil {

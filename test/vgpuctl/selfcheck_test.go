@@ -134,7 +134,7 @@ func brokenMeterIsFound(t *testing.T, utilisation string, off float64) {
 			t.Errorf("t%d had %.3f of the time, and %.3f was observed", i, truth, v.Observed)
 		}
 		if math.Abs(saw-truth) > off+0.05 || math.Abs(said-v.Metered) > 0.1 {
-			t.Errorf("t%d had %.3f of the time; its counters say that %.3f was observed and %.3f metered", i, truth, saw, said)
+			t.Errorf("t%d had %.3f of the time; its counters have %.3f observed and %.3f metered", i, truth, saw, said)
 		}
 		if i == 0 && (v.Disagrees() || math.Abs(v.Metered-truth) > 0.05) {
 			t.Errorf("the container with a sound meter: %+v", v)
@@ -188,7 +188,7 @@ func TestInterposerTellsOfItsMeasurements(t *testing.T) {
 	pair := []tenant{{30, "async", "20000"}, {60, "async", "20000"}}
 	for _, c := range []struct {
 		name, card string
-		hide       bool // the second's usage page records no charges
+		hide       bool // the usage page of the second group records no charges
 		check      func(limits.Distrust) bool
 	}{
 		{"a card", "clock_drift = 80ppm\nslice = 2ms\nswitch = 200us", false, func(d limits.Distrust) bool {
@@ -197,7 +197,7 @@ func TestInterposerTellsOfItsMeasurements(t *testing.T) {
 		}},
 		{"a slow clock", "clock_drift = -50ppm", false, func(d limits.Distrust) bool { return math.Abs(d.DriftPPM+50) < 5 }},
 		{"one queue", "connections = 1", false, func(d limits.Distrust) bool { return d.Aliased > 0 }},
-		{"others hide what they use", "", true, func(d limits.Distrust) bool { return d.Uncharged > 0 && d.Aliased == 0 }},
+		{"other containers hide their use", "", true, func(d limits.Distrust) bool { return d.Uncharged > 0 && d.Aliased == 0 }},
 	} {
 		t.Run(c.name, timed.Test(func(t testing.TB) {
 			g := groups{machine: newMachineWith(t, c.card)}

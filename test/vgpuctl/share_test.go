@@ -35,7 +35,7 @@ func TestShareLends(t *testing.T) {
 		{"alone, long", []tenant{{30, "async", "20000"}}, []float64{100}},
 		{"alike", []tenant{{30, "async", "200"}, {70, "async", "200"}}, []float64{30, 70}},
 		{"unlike", []tenant{{30, "async", "20000"}, {70, "async", "200"}}, []float64{30, 70}},
-		{"what nobody has goes by guarantees", []tenant{{20, "async", "200"}, {30, "async", "200"}}, []float64{40, 60}},
+		{"free time is divided by guarantees", []tenant{{20, "async", "200"}, {30, "async", "200"}}, []float64{40, 60}},
 	} {
 		t.Run(c.name, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
@@ -81,7 +81,7 @@ func testGuaranteeReturns(t testing.TB) {
 		_, _ = fmt.Sscanf(string(field), `"p50_ms":%f`, &median)
 	}
 	if median < 80 || median > 106 {
-		t.Errorf("it took %.1f ms, want 86 and at most 20 more: %s", median, out)
+		t.Errorf("the work took %.1f ms, want 86 and at most 20 more: %s", median, out)
 	}
 }
 

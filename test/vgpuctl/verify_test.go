@@ -177,7 +177,7 @@ func TestVerifyWithoutInterposer(t *testing.T) {
 }
 
 // reverted lists edits that undo the rules against drifting clocks. With the edits, probes count
-// regardless of other containers' charges, and the interposer keeps the least delay for seconds.
+// for any charges of other containers, and the interposer keeps the least delay for seconds.
 var reverted = []struct{ file, from, to string }{
 	{"time/others.c", "bool vg_others_none(const struct vg_pages *pages, uint32_t device)\n{\n", "\tif (pages)\n\t\treturn false;\n"},
 	{"time/others.c", "int64_t vg_others_deduct(uint64_t *deducted, uint64_t charged, int64_t want)\n{\n", "\tif (deducted)\n\t\treturn want > 0 ? want : 0;\n"},
@@ -202,7 +202,7 @@ func (m *machine) revert() string {
 		}
 		changed := strings.Replace(string(text), r.from, to, 1)
 		if changed == string(text) {
-			m.Fatalf("%s has changed: correct what undoes its rules: %q is not in it", r.file, r.from)
+			m.Fatalf("%s has changed: update the edits of reverted: the file lacks %q", r.file, r.from)
 		}
 		if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
 			m.Fatal(err)
@@ -316,7 +316,7 @@ func TestVerifyCannotRun(t *testing.T) {
 	}
 	busy := m.command("run", "--cores", "10", "--", m.workload("spin"), "--duration", "60")
 	m.start(busy)
-	eventually.Holds(m, patience, "it is said that the GPU is used", func() bool {
+	eventually.Holds(m, patience, "verify reports that another program uses the GPU", func() bool {
 		cmd := m.command("verify", "--only", "^driver")
 		said, _ := cmd.CombinedOutput()
 		return cmd.ProcessState.ExitCode() == 2 && strings.Contains(string(said), "use the GPU")

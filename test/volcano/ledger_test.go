@@ -52,7 +52,7 @@ func viewOf(t *testing.T, version string, node *corev1.Node, pods []corev1.Pod, 
 	ask.Stderr = &complaint
 	answer, err := ask.Output()
 	if err != nil {
-		t.Fatalf("ask Volcano's code: %v: %s", err, complaint.String())
+		t.Fatalf("run Volcano's code: %v: %s", err, complaint.String())
 	}
 	var v view
 	if err := json.Unmarshal(answer, &v); err != nil {
@@ -140,10 +140,10 @@ func checkLedgers(t *testing.T) {
 			t.Logf("%s, %s: by Volcano %d of %d MiB, %d %% and %d slots; by us %d MiB and %d %%", bed.Cluster.NodeName, g.UUID,
 				g.UsedMem, g.Memory, g.UsedCores, g.UsedNum, ours[g.UUID].MemoryBytes/mib, ours[g.UUID].ComputePPM/10_000)
 			if g.UsedMem > g.Memory || g.UsedCores > 100 || g.UsedNum > g.Number {
-				t.Errorf("Volcano's ledger has more of GPU %s given away than there is: %+v", g.UUID, g)
+				t.Errorf("Volcano's ledger has allocated more of GPU %s than exists: %+v", g.UUID, g)
 			}
 			if ours[g.UUID].MemoryBytes > gpuMiB*mib || ours[g.UUID].ComputePPM > 1_000_000 {
-				t.Errorf("our ledger has more of GPU %s given away than there is: %+v", g.UUID, ours[g.UUID])
+				t.Errorf("our ledger has allocated more of GPU %s than exists: %+v", g.UUID, ours[g.UUID])
 			}
 			if uint(ours[g.UUID].MemoryBytes/mib) != g.UsedMem || uint(ours[g.UUID].ComputePPM/10_000) != g.UsedCores || holders[g.UUID] != g.UsedNum {
 				t.Errorf("the ledgers differ over GPU %s: Volcano's has %+v, ours %+v for %d", g.UUID, g, ours[g.UUID], holders[g.UUID])

@@ -14,7 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestNextGeneration runs the scheduler of 1.15.1, which sends no questions. This scheduler
+// TestNextGeneration runs the scheduler of 1.15.1, which sends no handshakes. This scheduler
 // considers a node alive while the node offers the resources.
 func TestNextGeneration(t *testing.T) {
 	installed.Next = true

@@ -28,7 +28,7 @@ const (
 )
 
 // name is the name of the cluster and its first node. Concurrent runs need different names.
-var name = flag.String("volcano.name", "volcano", "name of the cluster that the tests bring up")
+var name = flag.String("volcano.name", "volcano", "name of the cluster that the tests start")
 
 var (
 	// beds are the nodes. The first node has the control plane.

@@ -36,9 +36,9 @@ func ask(number, memory, percent, cores int64) testbed.Limits {
 	return limits
 }
 
-// filler returns a container that fills its GPUs and keeps the memory. The container's image asks
-// for all GPUs, like CUDA's images. By this request the guard recognises the pod while the agent is
-// away.
+// filler returns a container that fills its GPUs and keeps the memory. The container's image
+// requests all GPUs, like CUDA's images. By this request the guard recognises the pod while the
+// agent is away.
 func filler(limits testbed.Limits) corev1.Container {
 	c := testbed.Container("main", limits, "fill", "--hold", "3600")
 	c.Image = testbed.CUDAImage
@@ -121,9 +121,9 @@ func place(t *testing.T, lock bool) {
 		checkPod(t, pod.Name)
 	}
 	checkLedgers(t)
-	t.Logf("Volcano chose the GPUs of %d of %d pods; the others it sent to a node without", byVolcano, len(pods))
+	t.Logf("Volcano chose the GPUs of %d of %d pods, and bound the other pods without a choice", byVolcano, len(pods))
 	if want := len(pods) - 3; !lock && byVolcano < want {
-		t.Errorf("Volcano chose the GPUs of %d pods, want %d at least: all but those from its restart", byVolcano, want)
+		t.Errorf("Volcano chose the GPUs of %d pods, want at least %d: all pods except those of its restart", byVolcano, want)
 	}
 }
 
@@ -141,7 +141,7 @@ func checkPod(t *testing.T, name string) {
 		return
 	}
 	if pod.Annotations[protocol.Time] != protocol.Answered || pod.Annotations[protocol.Node] != pod.Spec.NodeName {
-		t.Errorf("pod %s on %s was answered for by %v", name, pod.Spec.NodeName, pod.Annotations)
+		t.Errorf("pod %s on %s has the answer %v", name, pod.Spec.NodeName, pod.Annotations)
 	}
 	assignment, err := protocol.Parse(pod.Annotations[protocol.IDs])
 	if err != nil {
@@ -150,7 +150,7 @@ func checkPod(t *testing.T, name string) {
 	}
 	asking := protocol.Asking(pod, defaults)
 	if len(asking) != 1 || len(assignment) != 1 {
-		t.Fatalf("pod %s: %v ask, and the assignment is %v", name, asking, assignment)
+		t.Fatalf("pod %s: %v have requests, and the assignment is %v", name, asking, assignment)
 	}
 	want := map[string]uint64{}
 	for _, d := range assignment[0] {
@@ -167,7 +167,7 @@ func checkPod(t *testing.T, name string) {
 	if pod.Spec.Containers[0].Name == "idle" {
 		var info testbed.Info
 		if err := beds[0].WaitResult(t.Context(), name, "idle", patience, &info); err != nil || len(info.CUDA.Devices) != 0 {
-			t.Errorf("the container of %s that asks for nothing sees %d GPUs: %v", name, len(info.CUDA.Devices), err)
+			t.Errorf("the container of %s without a request sees %d GPUs: %v", name, len(info.CUDA.Devices), err)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func waitAsked(t *testing.T, since time.Time) {
 	t.Helper()
 	for _, bed := range beds {
 		if err := bed.WaitNode(t.Context(), patience, func(node *corev1.Node) bool { return askedSince(node, since) }); err != nil {
-			t.Fatalf("Volcano's scheduler has not asked whether the node lives: %v: %v", err, nodeOf(t, bed).Annotations)
+			t.Fatalf("Volcano's scheduler has not sent the node a handshake: %v: %v", err, nodeOf(t, bed).Annotations)
 		}
 	}
 }
@@ -255,7 +255,7 @@ func create(t *testing.T, pods []*corev1.Pod) {
 	}
 }
 
-// askedSince reports whether Volcano's scheduler has asked the node since a time.
+// askedSince reports whether Volcano's scheduler has sent the node a handshake since a time.
 func askedSince(node *corev1.Node, since time.Time) bool {
 	at, err := time.Parse("Requesting_2006.01.02 15:04:05", node.Annotations[protocol.Handshake])
 	return err == nil && at.After(since)

@@ -39,7 +39,7 @@ func TestAForgedAssignmentIsRefused(t *testing.T) {
 	}
 	messages, err := bed.Messages(t.Context(), pod.Name)
 	if err != nil || !strings.Contains(strings.Join(messages, "\n"), "asks for 100 MiB") {
-		t.Errorf("its events do not say why: %v, %q", err, messages)
+		t.Errorf("the pod's Events do not contain the cause: %v, %q", err, messages)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestARestartedContainerKeepsItsGPU(t *testing.T) {
 	}
 	after := given(t, again, "main")
 	if len(before.Devices) != 1 || len(after.Devices) != 1 || before.Devices[0] != after.Devices[0] {
-		t.Errorf("it had %+v, and has %+v", before.Devices, after.Devices)
+		t.Errorf("the container had %+v, and has %+v", before.Devices, after.Devices)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestEncodings(t *testing.T) {
 		{"two GPUs", []testbed.Limits{ask(2, 1000, 0, 30)}, func(u []string) string {
 			return u[1] + ",NVIDIA,1000,30:" + u[0] + ",NVIDIA,1000,30:"
 		}},
-		{"the second of three asks for nothing", []testbed.Limits{ask(0, 1, 0, 0), nil, ask(0, 2, 0, 5)}, func(u []string) string {
+		{"the second of three containers requests no GPU", []testbed.Limits{ask(0, 1, 0, 0), nil, ask(0, 2, 0, 5)}, func(u []string) string {
 			return u[1] + ",NVIDIA,1,0:;" + u[1] + ",NVIDIA,2,5:"
 		}},
 		{"all of a GPU", []testbed.Limits{ask(1, 0, 0, 0)}, func(u []string) string { return u[1] + ",NVIDIA,16384,0:" }},
@@ -137,7 +137,7 @@ func TestEncodings(t *testing.T) {
 			}
 			v := viewOf(t, components.VolcanoLedger, node, nil, pod)
 			if !v.Known || v.Refused != "" || len(v.GPUs) != gpus {
-				t.Fatalf("Volcano makes of our registration %+v", v)
+				t.Fatalf("Volcano reads our registration as %+v", v)
 			}
 			for _, g := range v.GPUs {
 				if g.Number != 10 || g.Memory != gpuMiB || !g.Healthy || !strings.HasPrefix(g.Type, "NVIDIA-") {
@@ -154,7 +154,7 @@ func TestEncodings(t *testing.T) {
 			}
 			pod.Annotations = v.Annotations
 			if !protocol.Assigned(pod) {
-				t.Errorf("it is not taken for an assignment: %v", v.Annotations)
+				t.Errorf("the assignment is not recognised: %v", v.Annotations)
 			}
 			// Volcano also counts the assignments that the agent writes.
 			counted := viewOf(t, components.VolcanoLedger, node, []corev1.Pod{*pod}, nil)

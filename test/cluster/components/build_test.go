@@ -51,7 +51,7 @@ func TestBuildUsesCache(t *testing.T) {
 		t.Errorf("a build has no estimate: %q", out.String())
 	}
 	if !strings.Contains(out.String(), "building hello") {
-		t.Errorf("a build that takes time said only %q", out.String())
+		t.Errorf("a long build printed only %q", out.String())
 	}
 	out.Reset()
 	second, err := b.Build(context.Background(), []Module{m})
@@ -67,7 +67,7 @@ func TestBuildErrorShowsCompiler(t *testing.T) {
 	b, m := hello(t, "package main\n\nfunc main() { missing() }\n")
 	_, err := b.Build(context.Background(), []Module{m})
 	if err == nil || !strings.Contains(err.Error(), "undefined: missing") {
-		t.Fatalf("error %v does not show what the compiler said", err)
+		t.Fatalf("error %v does not contain the compiler's output", err)
 	}
 	logs, _ := filepath.Glob(filepath.Join(b.Cache, "*.log"))
 	if len(logs) != 1 {

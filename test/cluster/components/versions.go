@@ -26,7 +26,7 @@ const (
 // ContainerdModule returns containerd of a line other than the default.
 func ContainerdModule(line string) (Module, error) {
 	if _, known := ContainerdVersions[line]; !known || line == DefaultContainerd {
-		return Module{}, fmt.Errorf("containerd %s has no tools module of its own", line)
+		return Module{}, fmt.Errorf("containerd %s has no tools module", line)
 	}
 	m := Module{Name: "containerd-" + line, FirstBuild: time.Minute}
 	source := "github.com/containerd/containerd/v2/cmd/"
@@ -45,7 +45,7 @@ func ContainerdModule(line string) (Module, error) {
 func KubeletModule(line string) (Module, error) {
 	version, known := KubeletVersions[line]
 	if !known || line == DefaultKubelet {
-		return Module{}, fmt.Errorf("kubelet %s has no tools module of its own", line)
+		return Module{}, fmt.Errorf("kubelet %s has no tools module", line)
 	}
 	return Module{
 		Name:       "kubernetes-" + line,

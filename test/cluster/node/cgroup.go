@@ -132,12 +132,12 @@ func (h hierarchy) delegate(dir string) error {
 	for _, c := range strings.Fields(string(content)) {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+c), 0)
 		if errors.Is(err, syscall.EBUSY) {
-			return fmt.Errorf("cgroup %s has processes of its own, so that controller %s cannot be given to cgroups below it: "+
+			return fmt.Errorf("cgroup %s contains processes, so controller %s cannot be enabled in its child cgroups: "+
 				"move them away (mkdir %s/init; for p in $(cat %s/cgroup.procs); do echo $p > %s/init/cgroup.procs; done): %w",
 				dir, c, dir, dir, dir, err)
 		}
 		if err != nil {
-			return fmt.Errorf("give cgroup controller %s to cgroups below %s: %w", c, dir, err)
+			return fmt.Errorf("enable cgroup controller %s in cgroups below %s: %w", c, dir, err)
 		}
 	}
 	return nil

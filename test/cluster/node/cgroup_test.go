@@ -65,9 +65,9 @@ func TestRemoveTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(root); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("the cgroup still exists: %v", err)
 	}
 	if err := removeTree(root, time.Now()); err != nil {
-		t.Errorf("removing what is not there: %v", err)
+		t.Errorf("removing a cgroup that does not exist: %v", err)
 	}
 }

@@ -64,7 +64,7 @@ func waitState(t *testing.T, c *Client, name string, want State) Status {
 			}
 		}
 		if last.State != want {
-			return fmt.Errorf("it is %+v", last)
+			return fmt.Errorf("the component is %+v", last)
 		}
 		return nil
 	})
@@ -93,7 +93,7 @@ func TestManager(t *testing.T) {
 		t.Errorf("a component that ended is %+v", s)
 	}
 	if content, err := os.ReadFile(LogFile(m.stateDir, "fails")); err != nil || string(content) != "why\n" {
-		t.Errorf("its log has %q, %v", content, err)
+		t.Errorf("the component's log has %q, %v", content, err)
 	}
 	waitState(t, c, "never", Waiting)
 
@@ -152,6 +152,6 @@ func checkRestart(t *testing.T, c *Client, starts string) {
 func TestStartNeedsHook(t *testing.T) {
 	hooked = false
 	if _, err := Start(t.TempDir()); err == nil || !strings.Contains(err.Error(), "Supervise") {
-		t.Errorf("error %v does not say what to call", err)
+		t.Errorf("error %v does not name the function to call", err)
 	}
 }

@@ -67,7 +67,7 @@ func addAddress(link netlink.Link, address string) error {
 		return fmt.Errorf("address %q: %w", address, err)
 	}
 	if err := netlink.AddrAdd(link, addr); err != nil {
-		return fmt.Errorf("give %s the address %s: %w", link.Attrs().Name, address, err)
+		return fmt.Errorf("assign %s the address %s: %w", link.Attrs().Name, address, err)
 	}
 	return nil
 }

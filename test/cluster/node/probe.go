@@ -28,7 +28,7 @@ func (p Probe) check() error {
 	case p.URL != "":
 		return p.get()
 	default:
-		return errors.New("no way is known to tell whether it serves")
+		return errors.New("the component has no probe")
 	}
 }
 

@@ -66,7 +66,7 @@ func mountOverlay(dir string) (string, error) {
 	if err == nil {
 		return root, nil
 	}
-	log.Printf("%v; taking memory instead of %s", err, dir)
+	log.Printf("%v; using memory instead of %s", err, dir)
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
 		return "", fmt.Errorf("node's root: mount tmpfs: %w", err)
 	}
@@ -320,10 +320,10 @@ func changeRoot(root string) error {
 // leaveMachine unmounts the machine's root.
 func leaveMachine() error {
 	if err := unix.Unmount(machineRoot, unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("let go of the machine's root: %w", err)
+		return fmt.Errorf("unmount the machine's root: %w", err)
 	}
 	if err := os.Remove(machineRoot); err != nil {
-		return fmt.Errorf("let go of the machine's root: %w", err)
+		return fmt.Errorf("unmount the machine's root: %w", err)
 	}
 	// Volumes with mount propagation need shared mounts, as init systems make them.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {

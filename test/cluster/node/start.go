@@ -47,7 +47,7 @@ func Start(stateDir string) (*Started, error) {
 	cmd.ExtraFiles = []*os.File{read}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: namespaces}
 	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start a node in namespaces of its own: %w", err), write.Close())
+		return nil, errors.Join(fmt.Errorf("start a node in new namespaces: %w", err), write.Close())
 	}
 	ended := make(chan struct{})
 	go func() {

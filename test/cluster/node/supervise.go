@@ -86,7 +86,7 @@ func awaitGoAhead() error {
 	pipe := os.NewFile(goAheadFD, "go-ahead")
 	defer pipe.Close()
 	if n, err := pipe.Read(make([]byte, 1)); n != 1 {
-		return fmt.Errorf("whoever started this node gave up: %w", err)
+		return fmt.Errorf("the process that started this node has ended: %w", err)
 	}
 	return nil
 }

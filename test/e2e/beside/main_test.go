@@ -29,7 +29,7 @@ const (
 )
 
 // name is the name of the cluster. Concurrent runs need different names.
-var name = flag.String("beside.name", "beside", "name of the cluster that the tests bring up")
+var name = flag.String("beside.name", "beside", "name of the cluster that the tests start")
 
 // bed is the cluster of all tests of the package.
 var bed *testbed.Bed

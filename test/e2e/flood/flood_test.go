@@ -72,7 +72,7 @@ func TestNormalPodsStartBesideAFlood(t *testing.T) {
 
 	hostile := s.measure("hostile", crowdPod)
 
-	t.Logf("beside a crowd that asks the median normal pod starts %.1f s later than alone, and %.1f s later than beside one that does not",
+	t.Logf("beside a crowd with requests the median normal pod starts %.1f s later than alone, and %.1f s later than beside a crowd without requests",
 		(hostile.median() - alone.median()).Seconds(), (hostile.median() - control.median()).Seconds())
 	s.judge(control, hostile)
 }
@@ -154,7 +154,7 @@ func (s *suite) measure(name string, crowd func(i int) *corev1.Pod) result {
 	}
 	began = time.Now()
 	s.clear()
-	fmt.Printf("flood: %v\nflood: its pods were gone after %v\n", r, time.Since(began).Round(time.Second))
+	fmt.Printf("flood: %v\nflood: the pods were gone after %v\n", r, time.Since(began).Round(time.Second))
 	return r
 }
 

@@ -223,25 +223,25 @@ func (s *suite) get(ctx context.Context, url string) ([]byte, error) {
 func (s *suite) judge(control, hostile result) {
 	s.Helper()
 	if hostile.granted == 0 || hostile.refused == 0 {
-		s.Errorf("of the crowd %d containers started and %d were refused: the test tests nothing", hostile.granted, hostile.refused)
+		s.Errorf("%d containers of the crowd started and %d were refused: the test tests nothing", hostile.granted, hostile.refused)
 	}
 	if got := hostile.longest(); got >= patience {
-		s.Errorf("a normal pod did not start within %v beside a crowd that asks", patience)
+		s.Errorf("a normal pod did not start within %v beside a crowd with requests", patience)
 	}
 	if got, most := hostile.median(), control.median()+later; got > most {
-		s.Errorf("half of the normal pods took more than %v to start beside a crowd that asks, and %v beside one that does not", got, control.median())
+		s.Errorf("half of the normal pods took more than %v to start beside a crowd with requests, and %v beside a crowd without requests", got, control.median())
 	}
 	// The time at which kubelet notices a started container is random, because kubelet lists all
 	// containers repeatedly, and each list takes some seconds.
 	relist := hostile.spent[relists]
 	look := time.Duration(relist.seconds / float64(max(relist.count, 1)) * float64(time.Second))
 	if got, most := hostile.longest(), control.longest()+look+later; got > most {
-		s.Errorf("a normal pod took %v to start beside a crowd that asks, %v at most beside one that does not; kubelet's looks took %v",
+		s.Errorf("a normal pod took %v to start beside a crowd with requests, at most %v beside a crowd without requests; kubelet's lists took %v",
 			got, control.longest(), look)
 	}
 	for _, outcome := range []string{"granted", "refused"} {
 		if h := hostile.spent["handler CreateContainer "+outcome]; h.count == 0 || float64(h.quick) < 0.99*float64(h.count) {
-			s.Errorf("of %d containers that were %s, the handler answered %d within 100 ms", h.count, outcome, h.quick)
+			s.Errorf("for %d containers that were %s, the handler answered %d within 100 ms", h.count, outcome, h.quick)
 		}
 	}
 }

@@ -44,7 +44,7 @@ const (
 var previous = flag.String("helm.previous", "", "the commit to upgrade from, such as HEAD~1; by default the recorded previous release")
 
 // more enables the parts that take too long for every run.
-var more = flag.Bool("helm.more", false, "also give the agent the driver by a RuntimeClass, and install by the manifest")
+var more = flag.Bool("helm.more", false, "also test the driver by a RuntimeClass, and the installation by the manifest")
 
 func TestMain(m *testing.M) {
 	cluster.Supervise()
@@ -245,7 +245,7 @@ func (s *suite) metaGPU() {
 	}
 	eventually.Holds(s, patience, "the example holds its part of a GPU, and no more", func() bool { return held() >= part-2<<20 })
 	if bytes := held(); bytes > part {
-		s.Errorf("the example holds %d bytes, and asks for %d", bytes, part)
+		s.Errorf("the example holds %d bytes, and requests %d", bytes, part)
 	}
 	s.must(there.Delete(s.Context(), pod.Name))
 }

@@ -193,7 +193,7 @@ func (w *work) stillUsed(line string) bool {
 // checkLeft checks that only the files that running pods use remain.
 func (s *suite) checkLeft(before state, w *work) {
 	s.Helper()
-	s.settles(before, "of what no pod uses", func(difference []string) []string {
+	s.settles(before, "that no pod uses", func(difference []string) []string {
 		return slices.DeleteFunc(difference, w.stillUsed)
 	})
 }
@@ -218,6 +218,6 @@ func (s *suite) settles(before state, what string, left func([]string) []string)
 		s.pause()
 	}
 	if !ok {
-		s.Errorf("something is left %s:\n%s", what, strings.Join(difference, "\n"))
+		s.Errorf("these objects are left %s:\n%s", what, strings.Join(difference, "\n"))
 	}
 }

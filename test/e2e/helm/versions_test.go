@@ -170,21 +170,21 @@ func (w *work) assignments() map[string]string {
 }
 
 // checkKept checks that no file of the pods was lost or renamed, and that the agent reads the pods'
-// pages. No Event or log line may complain of the pods.
+// pages. No Event or log line may report the pods.
 func (w *work) checkKept() {
 	w.Helper()
 	if given := w.assignments(); !maps.Equal(given, w.given) {
-		w.Errorf("the pods were given %v, now %v", w.given, given)
+		w.Errorf("the pods had the allocations %v, now %v", w.given, given)
 	}
 	aside, err := filepath.Glob(filepath.Join(w.bed.Cluster.Root(), paths.Containers("/run/nri-vgpu"), "*", "*", "*.bad-*"))
 	w.must(err)
 	if len(aside) > 0 {
-		w.Errorf("the agent put aside %v", aside)
+		w.Errorf("the agent renamed %v", aside)
 	}
 	w.checkAlarms()
 }
 
-// checkAlarms checks that no Event accuses a pod.
+// checkAlarms checks that no Event reports a pod.
 func (w *work) checkAlarms() {
 	w.Helper()
 	list, err := w.bed.Client.CoreV1().Events(metav1.NamespaceAll).List(w.Context(), metav1.ListOptions{})

@@ -111,7 +111,7 @@ func (w *work) check() {
 		w.Errorf("the pod that runs had %.1f %% of the GPU's time, want %d", share, cores)
 	}
 	if pids := w.processes(); !slices.Equal(pids, w.pids) {
-		w.Errorf("its processes are %v, and were %v", pids, w.pids)
+		w.Errorf("the pod's processes are %v, and were %v", pids, w.pids)
 	}
 	for _, pod := range w.pods() {
 		now := w.running(pod.Name)

@@ -84,11 +84,11 @@ func smoke(t *testing.T, source string, n node) row {
 		run  func(*suite)
 	}{
 		{"a pod is held to its memory and time", (*suite).held},
-		{"what a container does not ask for it does not see", (*suite).hidden},
-		{"what fits no GPU is refused", (*suite).refused},
-		{"a new agent finds everything again", (*suite).restarted},
+		{"a container sees only its requested GPUs", (*suite).hidden},
+		{"a request that fits no GPU is refused", (*suite).refused},
+		{"a new agent restores the allocations", (*suite).restarted},
 		{"the guard refuses while the agent is away", (*suite).guarded},
-		{"everything is given back", (*suite).givenBack},
+		{"the capacity of ended pods is free", (*suite).givenBack},
 	} {
 		options.Log("%s", step.name)
 		step.run(s)

@@ -133,11 +133,11 @@ func (s *suite) checkTime() {
 		s.must(err)
 		share = 100 * float64(has-had) / float64(to-from)
 		if share > stayCores+over {
-			s.Fatalf("by the oracle it had %.1f %% of the GPU's time, want %d", share, stayCores)
+			s.Fatalf("by the oracle the pod had %.1f %% of the GPU's time, want %d", share, stayCores)
 		}
 		return share > stayCores-under
 	})
-	s.Logf("it had %.1f %% of the GPU's time", share)
+	s.Logf("the pod had %.1f %% of the GPU's time", share)
 }
 
 // checkStays checks that the pod was not disturbed.
@@ -146,7 +146,7 @@ func (s *suite) checkStays() {
 	for _, pod := range []*corev1.Pod{s.stays, s.spins} {
 		before, after := pod.Status.ContainerStatuses[0], s.running(pod.Name).Status.ContainerStatuses[0]
 		if after.ContainerID != before.ContainerID || after.RestartCount != 0 {
-			s.Errorf("%s was disturbed: it was %+v and is %+v", pod.Name, before, after)
+			s.Errorf("%s was disturbed: the pod was %+v and is %+v", pod.Name, before, after)
 		}
 	}
 	s.checkHeld(s.stays, stayMemory<<20)
@@ -167,7 +167,7 @@ func (s *suite) checkSeesNone(name string) {
 	var info testbed.Info
 	s.must(s.bed.WaitResult(s.Context(), name, "main", patience, &info))
 	if len(info.CUDA.Devices) != 0 {
-		s.Errorf("%s asks for no GPU and sees %d", name, len(info.CUDA.Devices))
+		s.Errorf("%s requests no GPU and sees %d", name, len(info.CUDA.Devices))
 	}
 }
 

@@ -32,7 +32,7 @@ func TestAgentMayWriteItsOwnEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin, stolen := clientOf(t, plane.admin).EventsV1().Events(system), clientOf(t, cfg).EventsV1().Events(system)
-	eventually.Holds(t, 10*time.Second, "the policy is at work", func() bool {
+	eventually.Holds(t, 10*time.Second, "the policy is in force", func() bool {
 		_, err := stolen.Create(t.Context(), event("kubelet", "reports"), metav1.CreateOptions{})
 		return refused(err)
 	})

@@ -217,7 +217,7 @@ func TestMetricsNeedAToken(t *testing.T) {
 	agent := startProgram(t, "nri-vgpu")
 	patcher := startProgram(t, account)
 	for _, p := range []*program{agent, patcher} {
-		eventually.Holds(t, 10*time.Second, "it serves", func() bool { status, _ := p.get(p.probes+"/healthz", "", "127.0.0.1"); return status != 0 })
+		eventually.Holds(t, 10*time.Second, "the program serves", func() bool { status, _ := p.get(p.probes+"/healthz", "", "127.0.0.1"); return status != 0 })
 		p.wants(http.StatusUnauthorized, "no token", "")
 		p.wants(http.StatusUnauthorized, "a token of nobody's", "x.y.z")
 		p.wants(http.StatusForbidden, "a token without the right", mayNot)
@@ -226,10 +226,10 @@ func TestMetricsNeedAToken(t *testing.T) {
 			t.Errorf("/readyz without a token: %d", status)
 		}
 		if _, body := p.get(strings.Replace(p.url, "https", "http", 1)+"/metrics", may, "127.0.0.1"); strings.Contains(body, "go_goroutines") {
-			t.Error("it is served in clear text")
+			t.Error("the metrics are served in clear text")
 		}
 		if status, body := p.get(p.probes+"/healthz", "", "127.0.0.1"); status != http.StatusOK {
-			t.Errorf("kubelet is answered %d, %s", status, body)
+			t.Errorf("kubelet gets %d, %s", status, body)
 		}
 		if status, _ := p.get(p.probes+"/metrics", "", "127.0.0.1"); status != http.StatusNotFound {
 			t.Errorf("metrics beside the probes: %d", status)
@@ -240,10 +240,10 @@ func TestMetricsNeedAToken(t *testing.T) {
 			t.Errorf("vgpuctl doctor sees %+v", seen)
 		}
 		if info, err := os.Stat(filepath.Join(agent.config.Paths.RunDir, "metrics.sock")); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("its socket: %v, %v", info, err)
+			t.Errorf("the metrics' socket: %v, %v", info, err)
 		}
 	})
-	t.Run("answers are remembered, and so many", func(t *testing.T) {
+	t.Run("a bounded number of answers is cached", func(t *testing.T) {
 		before := reviewed(t)
 		for range 20 {
 			patcher.wants(http.StatusOK, "again", may)
@@ -258,9 +258,9 @@ func TestMetricsNeedAToken(t *testing.T) {
 			}
 		}
 		before = reviewed(t)
-		patcher.wants(http.StatusOK, "the token that was forgotten", may)
+		patcher.wants(http.StatusOK, "a token that is no longer cached", may)
 		if n := reviewed(t) - before; n != 1 {
-			t.Errorf("after 130 other tokens, one took %d reviews", n)
+			t.Errorf("after 130 other tokens, a token took %d reviews", n)
 		}
 	})
 	t.Run("a flood of wrong tokens", func(t *testing.T) {
@@ -280,7 +280,7 @@ func TestMetricsNeedAToken(t *testing.T) {
 	})
 	t.Run("while the API server hangs", func(t *testing.T) {
 		signal(t, plane.api, syscall.SIGSTOP)
-		eventually.Holds(t, 10*time.Second, "it is stopped", func() bool {
+		eventually.Holds(t, 10*time.Second, "the API server is stopped", func() bool {
 			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", plane.api.Process.Pid))
 			return err == nil && strings.Contains(string(stat), ") T ")
 		})
@@ -298,7 +298,7 @@ func TestMetricsNeedAToken(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	t.Run("without the right to ask", func(t *testing.T) {
+	t.Run("without the right to review", func(t *testing.T) {
 		if err := clientOf(t, plane.admin).RbacV1().ClusterRoleBindings().Delete(t.Context(), "nri-vgpu-reviews", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}

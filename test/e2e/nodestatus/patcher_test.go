@@ -273,7 +273,7 @@ func TestPatcherKeepsItsNode(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if n := w.patches.Load() - before; n != 0 {
-			w.t.Errorf("%d writes though nothing was to be done", n)
+			w.t.Errorf("%d writes without a reason", n)
 		}
 	})
 	w.run("withdrawn by removal, and back", func() {
@@ -318,19 +318,19 @@ func TestPatcherMayNotDoMore(t *testing.T) {
 		{name: "another node", node: other.node, body: hostile("5"), subresource: []string{"status"}},
 		{name: "native resources", node: mine.node, body: `{"status":{"capacity":{"cpu":"64"}}}`, subresource: []string{"status"}},
 		{name: "a native resource removed", node: mine.node, body: `{"status":{"allocatable":{"cpu":null}}}`, subresource: []string{"status"}},
-		{name: "another's resource", node: mine.node, body: `{"status":{"capacity":{"nvidia.com/gpu":"8"}}}`, subresource: []string{"status"}},
-		{name: "another's resource zeroed", node: mine.node, body: `{"status":{"allocatable":{"example.com/nic":"0"}}}`, subresource: []string{"status"}},
-		{name: "another's resource removed", node: mine.node, body: `{"status":{"capacity":{"example.com/nic":null}}}`, subresource: []string{"status"}},
-		{name: "another's resource listed as its own", node: mine.node, body: `{"metadata":{"annotations":{"nri-vgpu.io/advertised":"example.com/nic"}}}`, subresource: []string{"status"}},
+		{name: "another program's resource", node: mine.node, body: `{"status":{"capacity":{"nvidia.com/gpu":"8"}}}`, subresource: []string{"status"}},
+		{name: "another program's resource zeroed", node: mine.node, body: `{"status":{"allocatable":{"example.com/nic":"0"}}}`, subresource: []string{"status"}},
+		{name: "another program's resource removed", node: mine.node, body: `{"status":{"capacity":{"example.com/nic":null}}}`, subresource: []string{"status"}},
+		{name: "another program's resource listed as the patcher's", node: mine.node, body: `{"metadata":{"annotations":{"nri-vgpu.io/advertised":"example.com/nic"}}}`, subresource: []string{"status"}},
 		{name: "labels by the status", node: mine.node, body: `{"metadata":{"labels":{"zone":"secret"}}}`, subresource: []string{"status"}},
 		{name: "annotations by the status", node: mine.node, body: `{"metadata":{"annotations":{"another":"x"}}}`, subresource: []string{"status"}},
 		{name: "the list of its GPUs", node: mine.node, body: `{"metadata":{"annotations":{"nri-vgpu.io/gpus":"[]"}}}`, subresource: []string{"status"}, allowed: true},
 		{name: "the list of its GPUs removed", node: mine.node, body: `{"metadata":{"annotations":{"nri-vgpu.io/gpus":null}}}`, subresource: []string{"status"}, allowed: true},
 		{name: "the list of another node's GPUs", node: other.node, body: `{"metadata":{"annotations":{"nri-vgpu.io/gpus":"[]"}}}`, subresource: []string{"status"}},
-		{name: "what is not known yet", node: mine.node, body: `{"metadata":{"annotations":{"nri-vgpu.io/future":"x"}}}`, subresource: []string{"status"}},
+		{name: "an unknown annotation", node: mine.node, body: `{"metadata":{"annotations":{"nri-vgpu.io/future":"x"}}}`, subresource: []string{"status"}},
 		{name: "finalizers by the status", node: mine.node, body: `{"metadata":{"finalizers":["example.com/stays"]}}`, subresource: []string{"status"}},
 		{name: "addresses", node: mine.node, body: `{"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}`, subresource: []string{"status"}},
-		{name: "its own condition", node: mine.node, body: `{"status":{"conditions":[{"type":"VGPUReady","status":"True"}]}}`, subresource: []string{"status"}, allowed: true},
+		{name: "the patcher's condition", node: mine.node, body: `{"status":{"conditions":[{"type":"VGPUReady","status":"True"}]}}`, subresource: []string{"status"}, allowed: true},
 		{name: "conditions", node: mine.node, body: `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, subresource: []string{"status"}},
 		{name: "labels and taints", node: mine.node, body: `{"spec":{"unschedulable":true}}`},
 	}

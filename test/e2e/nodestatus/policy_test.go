@@ -105,13 +105,13 @@ func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 	}{
 		{"forged assignment", "tenant", "nri-vgpu.io/assignment", forged, false, false},
 		{"forged assignment where more is allowed", "network", "nri-vgpu.io/assignment", forged, false, false},
-		{"what is not known yet", "tenant", "nri-vgpu.io/future", "x", false, false},
+		{"an unknown annotation", "tenant", "nri-vgpu.io/future", "x", false, false},
 		{"assigned GPUs", "tenant", "nri-vgpu.io/assigned", `{"main":["GPU-a"]}`, false, true},
 		{"assigned GPUs where more is allowed", "network", "nri-vgpu.io/assigned", `{"main":["GPU-a"]}`, false, true},
 		{"running without the plugin", "tenant", "nri-vgpu.io/tolerate-missing", "true", false, false},
 		{"running without the plugin where the cluster allows it", "network", "nri-vgpu.io/tolerate-missing", "true", true, true},
 		{"a policy of its own", "tenant", "nri-vgpu.io/compute-policy", "share", true, true},
-		{"somebody else's annotation", "tenant", "example.com/nri-vgpu.io", "x", true, true},
+		{"another program's annotation", "tenant", "example.com/nri-vgpu.io", "x", true, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "none"}}},
 			}
 			_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
-			check("created with it", tt.allowed, err)
+			check("created with the annotation", tt.allowed, err)
 			pod.Annotations = nil
 			plain, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
 			if err != nil {
@@ -137,10 +137,10 @@ func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: plain.Name, Namespace: tt.namespace, Annotations: map[string]string{tt.key: tt.value}},
 				Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
 			}
-			check("bound with it", tt.bound, pods.Bind(t.Context(), binding, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
+			check("bound with the annotation", tt.bound, pods.Bind(t.Context(), binding, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}))
 			plain.Annotations = map[string]string{tt.key: tt.value}
 			_, err = pods.UpdateStatus(t.Context(), plain, metav1.UpdateOptions{})
-			check("set by its status", tt.allowed, err)
+			check("set by the pod's status", tt.allowed, err)
 			if !tt.allowed {
 				_, err = pods.Update(t.Context(), plain, metav1.UpdateOptions{})
 				check("set later", false, err)
@@ -298,7 +298,7 @@ func TestWhatAPodHadBeforeThePolicyStays(t *testing.T) {
 	})
 	old.Status.Message = "kubelet was here"
 	if _, err := pods.UpdateStatus(t.Context(), old, metav1.UpdateOptions{}); err != nil {
-		t.Errorf("its status cannot be written any more: %v", err)
+		t.Errorf("the pod's status cannot be written any more: %v", err)
 	}
 }
 

@@ -159,7 +159,7 @@ func TestEachRightIsNeeded(t *testing.T) {
 				t.Parallel()
 				does := needs[account][right.what]
 				if does == nil {
-					t.Fatal("nothing states what this right is for")
+					t.Fatal("the table has no purpose for this right")
 				}
 				name := strings.NewReplacer(" ", "-", "/", "-").Replace(account + "-" + right.what)
 				if err := does(t, as(t, name+"-all", rulesOf(rights)...)); err != nil {

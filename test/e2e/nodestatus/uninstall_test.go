@@ -38,7 +38,7 @@ func (h *host) uninstall(missing string) error {
 	r := h.clean(missing)
 	<-r.ended
 	if there(h.at("opt/*/libcuda.so.1")) == nil || there(h.at("plugins/*guard*")) == nil || there(usage) == nil {
-		return fmt.Errorf("it is still installed: %s", r.log.String())
+		return fmt.Errorf("nri-vgpu is still installed: %s", r.log.String())
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ for i in $(seq 100); do echo get_server_list | "$0" >/dev/null 2>&1 && break; sl
 for i in $(seq 20); do readlink /proc/$daemon/exe >/dev/null || exit 0; sleep .05; done
 exit 1`)
 	if err := h.clean(missing).wait(); err != nil {
-		return fmt.Errorf("the MPS control daemon goes on: %w", err)
+		return fmt.Errorf("the MPS control daemon still runs: %w", err)
 	}
 	return nil
 }
@@ -165,6 +165,6 @@ func TestUninstallKeepsWhatPodsUse(t *testing.T) {
 	}
 	process.kill()
 	if err := h.clean("").wait(); err != nil || there(files) == nil || there(h.at("opt/*")) == nil {
-		t.Errorf("when the pod has ended, its files are still there: %v", err)
+		t.Errorf("when the pod has ended, the pod's files still exist: %v", err)
 	}
 }

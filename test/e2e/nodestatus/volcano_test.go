@@ -92,22 +92,22 @@ func TestOnlySchedulersAssign(t *testing.T) {
 				Spec:       corev1.PodSpec{ServiceAccountName: "nri-vgpu", Containers: []corev1.Container{{Name: "main", Image: "none"}}},
 			}, metav1.CreateOptions{})
 			if !refused(err) {
-				t.Errorf("a tenant created a pod with it: %v", err)
+				t.Errorf("a tenant created a pod with the assignment: %v", err)
 			}
 			pod := bare(t, admin, "", nil)
 			for _, by := range [][]string{nil, {"status"}} {
 				if err := patchPod(t, tenant, pod, annotations(map[string]any{key: "x"}), by...); !refused(err) {
-					t.Errorf("a tenant set it by %v: %v", by, err)
+					t.Errorf("a tenant set the assignment by %v: %v", by, err)
 				}
 			}
 			if err := patchPod(t, scheduler, pod, annotations(map[string]any{key: "x"})); err != nil {
-				t.Errorf("a scheduler may not set it: %v", err)
+				t.Errorf("a scheduler may not set the assignment: %v", err)
 			}
 			if err := patchPod(t, tenant, pod, annotations(map[string]any{key: nil})); !refused(err) {
-				t.Errorf("a tenant removed it: %v", err)
+				t.Errorf("a tenant removed the assignment: %v", err)
 			}
 			if err := patchPod(t, tenant, pod, annotations(map[string]any{"mine": "x"})); err != nil {
-				t.Errorf("a tenant may not set its own beside it: %v", err)
+				t.Errorf("a tenant may not set another annotation beside the assignment: %v", err)
 			}
 		})
 	}
@@ -170,22 +170,22 @@ func TestPatcherMayRegisterAndUnlock(t *testing.T) {
 		return err
 	}
 	if err := patch(map[string]any{volcano.Register: "x:", volcano.Handshake: "Reported now"}); err != nil {
-		t.Errorf("it may not register: %v", err)
+		t.Errorf("the patcher may not register: %v", err)
 	}
 	if err := patch(map[string]any{volcano.Lock: "2026-11-21T14:00:00Z"}); !refused(err) {
-		t.Errorf("it may lock: %v", err)
+		t.Errorf("the patcher may lock: %v", err)
 	}
 	if _, err := w.admin.CoreV1().Nodes().Patch(t.Context(), w.node, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"hamivgpu":"2026-11-21T14:00:00Z"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := patch(map[string]any{volcano.Lock: "2027-11-21T14:00:00Z"}); !refused(err) {
-		t.Errorf("it may lock anew: %v", err)
+		t.Errorf("the patcher may lock again: %v", err)
 	}
 	if err := patch(map[string]any{volcano.Lock: nil}); err != nil {
-		t.Errorf("it may not unlock: %v", err)
+		t.Errorf("the patcher may not unlock: %v", err)
 	}
 	if err := patch(map[string]any{volcano.Register: nil, volcano.Handshake: nil}); err != nil {
-		t.Errorf("it may not withdraw: %v", err)
+		t.Errorf("the patcher may not withdraw: %v", err)
 	}
 }

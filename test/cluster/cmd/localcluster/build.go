@@ -13,7 +13,7 @@ import (
 func buildCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "build",
-		Short: "Build all that nodes and tests are made of; nothing happens for what is in the cache",
+		Short: "Build the components of nodes and tests that the cache lacks",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			wd, err := os.Getwd()

@@ -28,7 +28,7 @@ namespaces of their own, without a container engine. Needs root.`,
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&o.Name, "name", cluster.DefaultName, "the cluster's and its node's name")
-	flags.StringVar(&o.StateDir, "state-dir", "", "where it keeps its state (default "+cluster.DefaultStateDir("NAME")+")")
+	flags.StringVar(&o.StateDir, "state-dir", "", "the cluster's state directory (default "+cluster.DefaultStateDir("NAME")+")")
 	root.AddCommand(upCommand(&o), downCommand(&o), statusCommand(&o), kubeconfigCommand(&o), kubectlCommand(&o),
 		restartCommand(&o), logsCommand(&o), execCommand(&o), loadImageCommand(&o), volcanoCommand(&o), buildCommand())
 	return root
@@ -39,7 +39,7 @@ func upCommand(o *cluster.Options) *cobra.Command {
 	var join string
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Bring the cluster up; nothing happens when it runs already",
+		Short: "Start the cluster, unless the cluster runs already",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
@@ -68,7 +68,7 @@ func upCommand(o *cluster.Options) *cobra.Command {
 func downCommand(o *cluster.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down",
-		Short: "Take the cluster down and remove every trace of it",
+		Short: "Take the cluster down and remove all of its files",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			o.Out = os.Stderr
@@ -138,7 +138,7 @@ func kubectlCommand(o *cluster.Options) *cobra.Command {
 func restartCommand(o *cluster.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "restart COMPONENT",
-		Short: "Restart one component and wait until it serves",
+		Short: "Restart one component and wait until the component serves",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := cluster.Find(*o)
@@ -153,7 +153,7 @@ func restartCommand(o *cluster.Options) *cobra.Command {
 func logsCommand(o *cluster.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "logs COMPONENT",
-		Short: "Print what a component has printed",
+		Short: "Print the output of a component",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := cluster.Find(*o)
@@ -189,7 +189,7 @@ func execCommand(o *cluster.Options) *cobra.Command {
 func loadImageCommand(o *cluster.Options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "load-image FILE",
-		Short: "Make an OCI archive's images known to the node",
+		Short: "Import the images of an OCI archive into the node",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := cluster.Find(*o)

@@ -20,9 +20,9 @@ type gpuFlags struct {
 func (g *gpuFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&g.kind, "gpu", "none", "the node's GPUs: none, simulated, or machine (its own NVIDIA GPUs)")
-	flags.IntVar(&g.count, "gpus", 2, "how many GPUs are simulated")
+	flags.IntVar(&g.count, "gpus", 2, "number of simulated GPUs")
 	flags.StringVar(&g.memory, "gpu-memory", "16GiB", "memory of each simulated GPU")
-	flags.StringVar(&g.buildDir, "build-dir", "build", "where the simulated GPU was built")
+	flags.StringVar(&g.buildDir, "build-dir", "build", "directory of the built simulator")
 }
 
 func (g *gpuFlags) resolve() (*cluster.GPU, error) {

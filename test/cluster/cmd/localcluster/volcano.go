@@ -41,6 +41,6 @@ func volcanoCommand(o *cluster.Options) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&v.NodeLock, "node-lock", false, "have the scheduler lock nodes (NodeLockEnable)")
-	cmd.Flags().BoolVar(&v.Next, "next", false, "run the scheduler of 1.15.1 instead of that of 1.14.1")
+	cmd.Flags().BoolVar(&v.Next, "next", false, "run the scheduler of 1.15.1 instead of 1.14.1")
 	return cmd
 }
