@@ -185,7 +185,7 @@ func TestAgentSeesTheHostsPathsUnderTheirNames(t *testing.T) {
 // in any namespace.
 func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 	if got := config.Default().Node.ExemptNamespaces; len(got) != 0 {
-		t.Errorf("exempt are %v", got)
+		t.Errorf("these containers are exempt: %v", got)
 	}
 	spec := find[appsv1.DaemonSet](t)["nri-vgpu"].Spec.Template.Spec
 	agent := spec.Containers[0]
@@ -200,7 +200,7 @@ func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 		}
 	}
 	if !gpuaccess.Commands([]string{"/dev/kmsg"}, writable, config.Default().NRI.SocketPath) {
-		t.Errorf("nobody would know the agent by what it can write to: %q", writable)
+		t.Errorf("the agent's writable mounts do not identify the agent: %q", writable)
 	}
 }
 

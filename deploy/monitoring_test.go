@@ -69,11 +69,11 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s is %q", rule.Alert, rule.Labels["severity"])
 		}
 		if rule.Annotations["runbook_url"] != page+strings.ToLower(rule.Alert) || !strings.Contains(runbooks, "\n## "+rule.Alert+"\n") {
-			t.Errorf("docs/how-to/alerts.md does not say what to do for %s where its runbook_url leads", rule.Alert)
+			t.Errorf("docs/how-to/alerts.md has no instructions for %s at the alert's runbook_url", rule.Alert)
 		}
 	}
 	if n := len(rules.Groups[0].Rules); n != strings.Count(runbooks, "\n## VGPU") || n < 8 {
-		t.Errorf("%d alerts; docs/how-to/alerts.md has another number of them", n)
+		t.Errorf("%d alerts; docs/how-to/alerts.md has another number of alerts", n)
 	}
 }
 

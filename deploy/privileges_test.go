@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "write the table of privileges in docs/reference/privileges.md anew")
+var update = flag.Bool("update", false, "write the table of privileges in docs/reference/privileges.md")
 
 // privilege is a privilege of a pod or an account that a restricted pod does not have, with the
 // reason for the privilege.

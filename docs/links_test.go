@@ -92,7 +92,7 @@ func TestLinksLeadToFilesAndHeadings(t *testing.T) {
 	}
 }
 
-// mostLines bounds the length of a document, so that it is read.
+// mostLines bounds the length of a document.
 const mostLines = 300
 
 func TestDocumentsAreShortAndInTheIndex(t *testing.T) {

@@ -66,7 +66,7 @@ again() {
   if grep -qE '^panic: | BROKEN (over|unlimited|oversold|disturbed):' "$log"; then return 1; fi
   mapfile -t command <"$logs/$name.command"
   failed=$(grep -oP '^--- FAIL: \K\w+' "$log" | sort -u | paste -sd '|') || failed=
-  echo "e2e: once more, alone: $name ${failed//|/ }"
+  echo "e2e: repeating alone: $name ${failed//|/ }"
   run "$name-again" "${command[@]}" ${failed:+-test.run "^($failed)\$"} # the last pattern applies
   ! grep -q "^$name-again\$" "$logs/failed"
 }
@@ -101,7 +101,7 @@ tests_of() {
 
 # The script builds components before it starts nodes, because a concurrent build would
 # wait for processors.
-echo "e2e: building what nodes are made of, where it is not in the cache"
+echo "e2e: building the components of nodes that the cache lacks"
 build/bin/localcluster build
 # This part runs while no other node runs, because it compares the machine before and after.
 build test/cluster
@@ -130,13 +130,13 @@ touch "$logs/failed"
 mapfile -t once <"$logs/failed"
 for name in "${once[@]}"; do
   if again "$name"; then
-    echo "e2e: $name passed at its second attempt: $logs/$name.log has the first"
+    echo "e2e: $name passed at its second attempt: $logs/$name.log contains the first attempt"
     sed -i "/^$name\$/d" "$logs/failed"
   fi
 done
 
 if [[ -s $logs/failed ]]; then
-  echo "e2e: these failed:" >&2
+  echo "e2e: these parts failed:" >&2
   while read -r name; do
     echo "e2e: $name, $logs/$name.log:" >&2
     reasons "$name" >&2

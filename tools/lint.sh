@@ -49,7 +49,7 @@ check_words() {
   # The brackets keep the pattern from matching this line.
   if banned=$(sources '*.go' '*.c' '*.h' '*.S' '*.md' '*.sh' '*.yaml' '*.yml' '*.toml' '*.conf' '*.awk' '*Makefile' '*.mk' |
     xargs grep -nwiE '[g]ives|[s]ays|[t]ells whether'); then
-    printf 'lint: use the verb for what the code does:\n%s\n' "$banned" >&2
+    printf 'lint: use a precise verb:\n%s\n' "$banned" >&2
     return 1
   fi
 }
@@ -90,7 +90,7 @@ check_clayers() {
 
 check_cppcheck() {
   need cppcheck
-  need shellcheck # the Makefiles check their scripts with it
+  need shellcheck # the Makefiles check their scripts with shellcheck
   local room
   for room in include interposer interposer/fuzz gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls; do
     echo "lint: cppcheck $room"

@@ -70,7 +70,7 @@ func decodeEntry(archive, entry string, into any) error {
 	for r := tar.NewReader(f); ; {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("no %s in it", entry)
+			return fmt.Errorf("the archive has no %s", entry)
 		}
 		if err != nil {
 			return err

@@ -56,7 +56,7 @@ func TestImage(t *testing.T) {
 	if err := makeImage(o, archive); err != nil {
 		t.Fatal(err)
 	}
-	t.Run("docker load finds it by name", func(t *testing.T) { checkDocker(t, archive) })
+	t.Run("docker load finds the image by name", func(t *testing.T) { checkDocker(t, archive) })
 	t.Run("content", func(t *testing.T) { checkContent(t, archive) })
 	t.Run("the same build makes the same archive", func(t *testing.T) {
 		again := filepath.Join(t.TempDir(), "again.tar")
@@ -193,7 +193,7 @@ func TestImageRefuses(t *testing.T) {
 				t.Errorf("error is %v, want it to name %s", err, tt.want)
 			}
 			if _, err := os.Stat(archive); err == nil {
-				t.Error("an archive was written all the same")
+				t.Error("the failed command wrote an archive")
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 
 func main() {
 	var o options
-	flag.StringVar(&o.build, "build", "build", "directory of what was built: bin and lib")
+	flag.StringVar(&o.build, "build", "build", "directory of the build, with bin and lib")
 	flag.StringVar(&o.source, "source", ".", "the repository's root")
 	flag.StringVar(&o.version, "version", version.Version, "release; the image's tag")
 	output := flag.String("output", "", "archive to write; image/nri-vgpu.tar in the build directory by default")

@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	helm := flag.Bool("helm", false, "only build helm, and print where it is")
+	helm := flag.Bool("helm", false, "only build helm, and print the path of helm")
 	flag.Parse()
 	wd, err := os.Getwd()
 	if err == nil {
@@ -54,7 +54,7 @@ func render(ctx context.Context, root string) error {
 			return fmt.Errorf("%s: %w", file.name, err)
 		}
 		if err := os.WriteFile(filepath.Join(root, file.name), content, 0o644); err != nil {
-			return fmt.Errorf("write it: %w", err)
+			return fmt.Errorf("write a generated file: %w", err)
 		}
 	}
 	return nil

@@ -21,12 +21,12 @@ const (
 func makeReference(root string) ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(root, referenceFile))
 	if err != nil {
-		return nil, fmt.Errorf("read it: %w", err)
+		return nil, fmt.Errorf("read the document: %w", err)
 	}
 	before, rest, begins := strings.Cut(string(text), referenceBegin)
 	_, after, ends := strings.Cut(rest, referenceEnd)
 	if !begins || !ends {
-		return nil, errors.New("it has no place for the list of keys")
+		return nil, errors.New("the document has no place for the list of keys")
 	}
 	all, err := keys(root)
 	if err != nil {

@@ -93,7 +93,7 @@ func TestRenderedFilesAreCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("%s is not what follows from its sources; run make chart (-want +file):\n%s", file.name, diff)
+			t.Errorf("%s is not current; run make chart (-want +file):\n%s", file.name, diff)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("it renders otherwise; go test ./deploy/render -update, if that is meant (-golden +rendered):\n%s", diff)
+				t.Errorf("the chart renders another text; for an intended change, run go test ./deploy/render -update (-golden +rendered):\n%s", diff)
 			}
 		})
 	}
@@ -371,7 +371,7 @@ func TestMetricsAuthentication(t *testing.T) {
 	const reviews = "name: system:auth-delegator"
 	plain := template(t, "nri-vgpu-system", "--set", "prometheus.serviceMonitor.enabled=true")
 	if strings.Contains(plain, reviews) || strings.Contains(plain, "bearerTokenFile") {
-		t.Error("rights for reviews are there without authentication")
+		t.Error("rights for reviews exist without authentication")
 	}
 	rendered := template(t, "nri-vgpu-system", "--set", "config.metrics.authentication=kubernetes",
 		"--set", "prometheus.serviceMonitor.enabled=true", "--set", "prometheus.annotations=true", "--set", "prometheus.certificateSecret=tls")
@@ -464,7 +464,7 @@ func TestChartIsThisRelease(t *testing.T) {
 	}
 	for _, line := range []string{"version: " + version.Base, "appVersion: " + version.Base} {
 		if !strings.Contains("\n"+string(content), "\n"+line+"\n") {
-			t.Errorf("Chart.yaml does not say %q", line)
+			t.Errorf("Chart.yaml does not contain %q", line)
 		}
 	}
 }

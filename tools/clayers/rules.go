@@ -12,10 +12,10 @@ import (
 
 // rules are the content of a file of rules. Each line has one of these forms:
 //
-//	order A < B C < D      A needs none of the others, B and C do not need D
+//	order A < B C < D      A does not need B, C and D; B and C do not need D
 //	objects DIR            the directory of FOLDER/NAME.o, relative to the repository's root
 //	apart FOLDER           a folder without sources of layers
-//	include FOLDER         a folder that files of others include without its name
+//	include FOLDER         a folder whose files other folders include without the folder's name
 //	headers alone          each header is a unit by itself, FOLDER/NAME.h
 //	prefix vg_             the prefix of functions, followed by the name of their file
 //	prefix UNITS vg_x      an additional prefix of these units' functions

@@ -19,7 +19,7 @@ func TestTheRepositoryFollowsItsRules(t *testing.T) {
 	}
 }
 
-// module writes rules and a module with packages that import others.
+// module writes rules and a module with packages that import other packages.
 func module(t *testing.T, rules string, packages map[string][]string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -193,8 +193,8 @@ func sumOf(path string) ([sha256.Size]byte, error) {
 	return sha256.Sum256(content), err
 }
 
-// mirror makes one directory a copy of another. Unchanged files keep their times, which make
-// compares.
+// mirror makes a directory a copy of another directory. Unchanged files keep their times, which
+// make compares.
 func mirror(from, to string) error {
 	old := os.DirFS(to)
 	err := fs.WalkDir(old, ".", func(path string, entry fs.DirEntry, err error) error {

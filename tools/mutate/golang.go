@@ -150,7 +150,7 @@ func (g *goSource) assignment(n *ast.AssignStmt, stack []ast.Node) {
 		return // a receive operation, which a case requires
 	case *ast.ForStmt:
 		if parent.Post == n {
-			return // without it a loop does not end
+			return // without this assignment a loop does not end
 		}
 	}
 	switch {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutate measures how many small changes of the code the unit tests notice. The
-// command makes one change, a mutant, at a time, and runs the unit tests of the mutant's
-// package. The command prints each mutant that no test notices, and a table at the end.
+// Command mutate measures how many small changes of the code the unit tests detect. The command
+// makes one change, a mutant, at a time, and runs the unit tests of the mutant's package. The
+// command prints each mutant that no test detects, and a table at the end.
 //
 // The command exits with 1 if a package of packages.txt is below the floor, or if
 // accepted.txt has an entry without a mutant.
@@ -35,10 +35,10 @@ var errWeak = errors.New("the unit tests are weaker than they should be")
 func main() {
 	var o options
 	flag.StringVar(&o.packages, "packages", "", "packages, separated by commas; all of packages.txt if empty")
-	flag.StringVar(&o.only, "only", "", "try all mutants whose line of output matches this regular expression, and no others")
-	flag.IntVar(&o.number, "number", 30, "mutants of each package that are drawn")
-	flag.Uint64Var(&o.seed, "seed", 1, "which mutants are drawn")
-	flag.BoolVar(&o.all, "all", false, "try every mutant, accepted ones too")
+	flag.StringVar(&o.only, "only", "", "try only mutants whose line of output matches this regular expression, but all of these mutants")
+	flag.IntVar(&o.number, "number", 30, "number of mutants to draw for each package")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed that determines the drawn mutants")
+	flag.BoolVar(&o.all, "all", false, "try every mutant, including accepted mutants")
 	flag.BoolVar(&o.list, "list", false, "print the mutants instead of trying them")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

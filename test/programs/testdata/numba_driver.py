@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Uses the GPU through Numba's own layer over the CUDA driver.
 
-It checks what a GPU that computes nothing can show: what is copied, what is
-granted and what is refused. It prints one line of JSON.
+The simulated GPU computes nothing, so the program checks only the copied data, and the
+granted and the refused memory. The program prints one line of JSON.
 
     numba_driver.py LIBRARY fill|streams|modules
 """
@@ -41,9 +41,9 @@ TWICE = """
 
 
 def speak_cuda_12():
-    """Binds the two functions whose `_v2` in CUDA 13 takes a context besides.
+    """Binds the two functions whose `_v2` in CUDA 13 also takes a context.
 
-    Numba 0.56 is older, and calls whatever `_v2` the driver has.
+    Numba 0.56 is older, and calls each `_v2` that the driver has.
     """
     version = ctypes.c_int()
     layer.driver.cuDriverGetVersion(ctypes.byref(version))
@@ -56,7 +56,7 @@ def speak_cuda_12():
 
 
 def allocate(size):
-    """Returns an array of this many bytes, or None if it is refused."""
+    """Returns an array of this many bytes, or None if the driver refuses the allocation."""
     try:
         return cuda.device_array(size, np.uint8)
     except layer.CudaAPIError as error:
@@ -65,7 +65,7 @@ def allocate(size):
 
 
 def fill():
-    """Allocates until it is refused, then smaller pieces: all that there is."""
+    """Allocates until a refusal, then smaller pieces until no memory is left."""
     kept, piece = [], 64 * MIB
     while piece >= MIB // 4:
         array = allocate(piece)
@@ -77,7 +77,7 @@ def fill():
     free, total = cuda.current_context().get_memory_info()
     assert free < 2 * MIB and total >= granted, (free, total)
     del kept[0]
-    again = allocate(64 * MIB)  # Numba frees memory whose release it deferred, and asks again
+    again = allocate(64 * MIB)  # Numba frees memory whose release it deferred, and allocates again
     assert again is not None
     return {"granted": granted, "total": total}
 

@@ -29,7 +29,7 @@ type question struct {
 	Node *corev1.Node `json:"node"`
 	// Pods are the pods that the scheduler knows to be on the Node.
 	Pods []*corev1.Pod `json:"pods"`
-	// Assign is a pod to place on the Node after them. Assign may be nil.
+	// Assign is a pod to place on the Node after the other pods. Assign may be nil.
 	Assign *corev1.Pod `json:"assign,omitempty"`
 }
 

@@ -21,8 +21,8 @@ func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "localcluster",
 		Short: "Real single-node Kubernetes clusters on this machine",
-		Long: `Brings up etcd, the Kubernetes control plane, kubelet and containerd with NRI in
-namespaces of their own, without a container engine. Needs root.`,
+		Long: `localcluster starts etcd, the Kubernetes control plane, kubelet and containerd with NRI in
+separate namespaces, without a container engine. The command needs root.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
