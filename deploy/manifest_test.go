@@ -220,6 +220,7 @@ func TestPolicyKnowsTheDefaultNames(t *testing.T) {
 	want := []string{
 		d.Native.Number, d.Native.Memory, d.Native.MemoryPercentage, d.Native.Cores, d.Alnair.Memory, d.Alnair.Compute, d.AWS.Slots,
 		d.Volcano.Number, d.Volcano.Memory, d.Volcano.MemoryPercentage, d.Volcano.Cores,
+		d.HAMi.Number, d.HAMi.Memory, d.HAMi.MemoryPercentage, d.HAMi.Cores, d.HAMi.Priority,
 	}
 	for _, s := range d.MetaGPU.DeviceSharing {
 		want = append(want, s.ResourceName)

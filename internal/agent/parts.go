@@ -34,6 +34,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/cdispec"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // newForeign returns the watch of the agent's Node, and the Watcher of the GPUs that other device
@@ -52,6 +53,7 @@ func newForeign(cfg daemon.Pooled, name string, client kubernetes.Interface, p *
 	}
 	watcher = foreign.New(foreign.Options{
 		Config:  cfg.Node,
+		Own:     request.Names(cfg.Dialects),
 		Kubelet: foreign.PodResources{Socket: filepath.Join(cfg.Paths.PodResourcesDir, "kubelet.sock")},
 		Node:    node.Node,
 		Changed: func() {

@@ -29,6 +29,8 @@ const (
 	maxMPSClients  = 48      // the clients that a GPU serves since Volta
 	maxSHMMiB      = 1 << 20 // 1 TiB
 	maxShares      = 1000    // the smallest share is a thousandth of a GPU
+	maxGPUs        = 16      // the most GPUs of a container
+	maxFactor      = 1 << 14 // 16 GiB in a unit of memory
 	// maxPodWait leaves half a second of the runtime's default time-out of 2 s for all
 	// other work. After the time-out, the runtime starts the container unadjusted.
 	maxPodWait = 1500 * time.Millisecond

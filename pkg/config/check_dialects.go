@@ -14,10 +14,11 @@ func (c *checker) dialects(d Dialects) {
 		c.bad("dialects.aws.node_label", `is %q; allowed: a label's key, or key=value, such as "k8s.amazonaws.com/accelerator=vgpu"`, l)
 	}
 	c.upTo("dialects.volcano.number_per_gpu", d.Volcano.NumberPerGPU, maxSlots)
+	c.hami(d.HAMi)
 	c.sharing(d.MetaGPU)
 	enabled := enabledNames(d)
 	if len(enabled) == 0 {
-		c.bad("dialects", "enables none; allowed: at least one of native, alnair, aws, volcano, metagpu")
+		c.bad("dialects", "enables none; allowed: at least one of native, alnair, aws, volcano, hami, metagpu")
 	}
 	c.resourceNames(enabled)
 }
@@ -70,12 +71,31 @@ func enabledNames(d Dialects) []named {
 			named{"dialects.volcano.memory_percentage", d.Volcano.MemoryPercentage},
 			named{"dialects.volcano.cores", d.Volcano.Cores})
 	}
+	if d.HAMi.Enabled {
+		all = append(all, named{"dialects.hami.number", d.HAMi.Number},
+			named{"dialects.hami.memory", d.HAMi.Memory},
+			named{"dialects.hami.memory_percentage", d.HAMi.MemoryPercentage},
+			named{"dialects.hami.cores", d.HAMi.Cores},
+			named{"dialects.hami.priority", d.HAMi.Priority})
+	}
 	if d.MetaGPU.Enabled {
 		for i, s := range d.MetaGPU.DeviceSharing {
 			all = append(all, named{element("dialects.metagpu.device_sharing", i) + ".resource_name", s.ResourceName})
 		}
 	}
 	return all
+}
+
+func (c *checker) hami(h HAMi) {
+	c.upTo("dialects.hami.number_per_gpu", h.NumberPerGPU, maxSlots)
+	c.upTo("dialects.hami.default_number", h.DefaultNumber, maxGPUs)
+	if h.DefaultMemoryMiB > maxReservedMiB {
+		c.bad("dialects.hami.default_memory_mib", "is %d; allowed: 0 (all memory) to %d", h.DefaultMemoryMiB, maxReservedMiB)
+	}
+	if h.DefaultCores < 0 || h.DefaultCores > 100 {
+		c.bad("dialects.hami.default_cores", "is %d; allowed: 0 (no limit) to 100", h.DefaultCores)
+	}
+	c.upTo("dialects.hami.memory_factor", h.MemoryFactor, maxFactor)
 }
 
 func (c *checker) sharing(m MetaGPU) {

@@ -262,6 +262,7 @@ type Dialects struct {
 	Alnair  Alnair  `toml:"alnair"`
 	AWS     AWS     `toml:"aws"`
 	Volcano Volcano `toml:"volcano"`
+	HAMi    HAMi    `toml:"hami"`
 	MetaGPU MetaGPU `toml:"metagpu"`
 }
 
@@ -307,6 +308,24 @@ type Volcano struct {
 	MemoryPercentage string `toml:"memory_percentage"` // percent per GPU
 	Cores            string `toml:"cores"`             // percent per GPU
 	NumberPerGPU     int    `toml:"number_per_gpu"`
+}
+
+// HAMi is HAMi's dialect for NVIDIA GPUs.
+type HAMi struct {
+	Enabled          bool   `toml:"enabled"`
+	Number           string `toml:"number"`
+	Memory           string `toml:"memory"`            // units of MemoryFactor MiB per GPU
+	MemoryPercentage string `toml:"memory_percentage"` // percent per GPU
+	Cores            string `toml:"cores"`             // percent per GPU
+	Priority         string `toml:"priority"`          // without effect
+	NumberPerGPU     int    `toml:"number_per_gpu"`
+	// DefaultNumber, DefaultMemoryMiB and DefaultCores are the amounts of requests that do not name
+	// them. A DefaultMemoryMiB of 0 stands for all memory.
+	DefaultNumber    int    `toml:"default_number"`
+	DefaultMemoryMiB uint64 `toml:"default_memory_mib"`
+	DefaultCores     int    `toml:"default_cores"`
+	// MemoryFactor is the number of MiB in a unit of Memory.
+	MemoryFactor int `toml:"memory_factor"`
 }
 
 // MetaGPU is cnvrg's dialect.

@@ -207,13 +207,15 @@ func TestParseRefuses(t *testing.T) {
 			`line 2: injection.cdi_output_dir is "/srv"; allowed: one of injection.cdi_spec_dirs, where the runtime looks: /etc/cdi, /var/run/cdi`}},
 		{"nothing enabled",
 			"[dialects]\nnative.enabled = false\nalnair.enabled = false\naws.enabled = false\nvolcano.enabled = false\nmetagpu.enabled = false",
-			[]string{"dialects enables none; allowed: at least one of native, alnair, aws, volcano, metagpu"}},
+			[]string{"dialects enables none; allowed: at least one of native, alnair, aws, volcano, hami, metagpu"}},
 		{"a name for the plugin that isn't one", "[nri]\nplugin_index = \"5\"\nplugin_name = \"a b\"", []string{
 			`line 2: nri.plugin_index is "5"; allowed: two digits`,
 			`line 3: nri.plugin_name is "a b"; allowed: letters, digits`}},
 		{"one name for two plugins", "[dialects.native]\nnumber = \"nvidia.com/gpu\"\nmemory = \"nvidia.com/mig-memory\"", []string{
 			`line 2: dialects.native.number is "nvidia.com/gpu", which node.foreign_resources leaves to another device plugin; allowed: another name, or a node.foreign_resources without it`,
 			`line 3: dialects.native.memory is "nvidia.com/mig-memory", which node.foreign_resources leaves`}},
+		{"HAMi's dialect beside another plugin", "[dialects.hami]\nenabled = true", []string{
+			`line 1: dialects.hami.number is "nvidia.com/gpu", which node.foreign_resources leaves to another device plugin; allowed: another name, or a node.foreign_resources without it`}},
 		{"no name of a resource", "[node]\nforeign_resources = [\"gpu\", \"*\", \"a.b/c\"]", []string{
 			`line 2: node.foreign_resources[0] is "gpu"; allowed: domain/name, which may end with "*"`,
 			`line 2: node.foreign_resources[1] is "*"; allowed: domain/name`}},

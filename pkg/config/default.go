@@ -126,6 +126,16 @@ func defaultDialects() Dialects {
 			Cores:            "volcano.sh/vgpu-cores",
 			NumberPerGPU:     10,
 		},
+		HAMi: HAMi{
+			Number:           "nvidia.com/gpu",
+			Memory:           "nvidia.com/gpumem",
+			MemoryPercentage: "nvidia.com/gpumem-percentage",
+			Cores:            "nvidia.com/gpucores",
+			Priority:         "nvidia.com/priority",
+			NumberPerGPU:     10,
+			DefaultNumber:    1,
+			MemoryFactor:     1,
+		},
 		MetaGPU: MetaGPU{
 			Enabled:       true,
 			DeviceSharing: []DeviceSharing{defaultSharing("cnvrg.io/metagpu")},

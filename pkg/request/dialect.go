@@ -17,6 +17,7 @@ const (
 	DialectAlnair  = "alnair"
 	DialectAWS     = "aws"
 	DialectVolcano = "volcano"
+	DialectHAMi    = "hami"
 	DialectMetaGPU = "metagpu"
 )
 
@@ -27,7 +28,7 @@ const (
 	// maxMiB is 16 TiB in MiB. maxMiB keeps every product of an amount of
 	// memory and parts per million within 64 bits.
 	maxMiB = 1 << 24
-	// MiB is the unit of memory in the native and the Volcano dialect.
+	// MiB is the unit of memory in the dialects that count GPUs.
 	MiB = 1 << 20
 	// ppmPerPercent converts percent to parts per million.
 	ppmPerPercent = Whole / 100
@@ -45,7 +46,7 @@ type dialect interface {
 	// them.
 	resources() []string
 	// shares returns the shares that a container requests by its amounts, of which at least one
-	// amount is not zero.
+	// amount is not zero. shares returns no shares if the amounts request no GPU.
 	shares(amounts) ([]Share, error)
 	// worth returns the available amounts of one GPU, by resource. total is the
 	// GPU's allocatable memory in bytes; left is its remaining capacity.
@@ -66,6 +67,9 @@ func enabled(cfg config.Dialects, node config.Node) []dialect {
 	}
 	if cfg.Volcano.Enabled {
 		all = append(all, volcano{cfg.Volcano, min(cfg.Volcano.NumberPerGPU, node.SlotsPerGPU)})
+	}
+	if cfg.HAMi.Enabled {
+		all = append(all, hami{cfg.HAMi, min(cfg.HAMi.NumberPerGPU, node.SlotsPerGPU)})
 	}
 	if cfg.MetaGPU.Enabled {
 		all = append(all, metagpu{cfg.MetaGPU})

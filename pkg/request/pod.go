@@ -97,8 +97,9 @@ func (r *reader) container(name string, kind Kind, res corev1.ResourceRequiremen
 	}
 	spoken, asked, err := r.dialectOf(res.Limits)
 	if err == nil && spoken != nil {
-		c.Dialect = spoken.name()
-		c.Shares, err = spoken.shares(asked)
+		if c.Shares, err = spoken.shares(asked); len(c.Shares) > 0 {
+			c.Dialect = spoken.name()
+		}
 	}
 	if err != nil || len(c.Shares) > 0 {
 		r.asking++

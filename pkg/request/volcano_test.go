@@ -3,8 +3,6 @@
 package request
 
 import (
-	"os"
-	"regexp"
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -38,34 +36,15 @@ func TestVolcano(t *testing.T) {
 	})
 }
 
-// TestVolcanoUnderHAMisNames checks that the configuration in docs/how-to/migrate.md for users of
-// HAMi accepts requests in HAMi's names.
-func TestVolcanoUnderHAMisNames(t *testing.T) {
-	const (
-		number  = "nvidia.com/gpu"
-		memory  = "nvidia.com/gpumem"
-		percent = "nvidia.com/gpumem-percentage"
-		cores   = "nvidia.com/gpucores"
-	)
-	guide, err := os.ReadFile("../../docs/how-to/migrate.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := regexp.MustCompile("(?s)## From HAMi\n.*?```toml\n(.*?)```").FindSubmatch(guide)
-	if block == nil {
-		t.Fatal("the guide has no configuration for HAMi")
-	}
-	cfg, err := config.Parse(block[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestVolcanoUnderOtherNames checks that a configuration replaces the names of the resources.
+func TestVolcanoUnderOtherNames(t *testing.T) {
+	const number, memory, percent, cores = "example.com/gpus", "example.com/mib", "example.com/percent", "example.com/cores"
+	dialects := config.Default().Dialects
+	v := &dialects.Volcano
+	v.Number, v.Memory, v.MemoryPercentage, v.Cores = number, memory, percent, cores
 	part := Share{Memory: Memory{Bytes: 3000 * MiB}, ComputePPM: 300_000, Slots: 1}
-	run(t, DialectVolcano, cfg.Dialects, []test{
+	run(t, DialectVolcano, dialects, []test{
 		{"GPUs, memory and cores", asks{number: "2", memory: "3000", cores: "30"}, []Share{part, part}, ""},
-		{"a GPU alone", asks{number: "1"}, []Share{{Memory: Memory{PPM: Whole}, Slots: 1}}, ""},
-		{"percent of the memory", asks{number: "1", percent: "50"}, []Share{{Memory: Memory{PPM: 500_000}, Slots: 1}}, ""},
-		{"memory alone", asks{memory: "1024"}, []Share{{Memory: Memory{Bytes: 1024 * MiB}, Slots: 1}}, ""},
-		{"a priority besides", asks{number: "1", memory: "1024", "nvidia.com/priority": "0"},
-			[]Share{{Memory: Memory{Bytes: 1024 * MiB}, Slots: 1}}, ""},
+		{"percent of the memory", asks{percent: "50"}, []Share{{Memory: Memory{PPM: 500_000}, Slots: 1}}, ""},
 	})
 }

@@ -45,7 +45,7 @@ func newWorld(seed uint64) *world {
 		w.cfg.Placement.Policy = config.PlaceSpread
 	}
 	d := &w.cfg.Dialects
-	d.Native.Enabled, d.Alnair.Enabled, d.AWS.Enabled, d.Volcano.Enabled, d.MetaGPU.Enabled = true, true, true, true, true
+	d.Native.Enabled, d.Alnair.Enabled, d.AWS.Enabled, d.Volcano.Enabled, d.HAMi.Enabled, d.MetaGPU.Enabled = true, true, true, true, true, true
 	d.MetaGPU.AllowSpread = true
 	return w
 }
@@ -55,7 +55,7 @@ func (w *world) limits() corev1.ResourceList {
 	d := w.cfg.Dialects
 	units := func(most int64) int64 { return 1 + w.Int64N(most) }
 	var drawn map[string]int64
-	switch w.IntN(10) {
+	switch w.IntN(12) {
 	case 0:
 	case 1:
 		drawn = map[string]int64{d.Alnair.Memory: units(12), d.Alnair.Compute: units(100)}
@@ -67,6 +67,10 @@ func (w *world) limits() corev1.ResourceList {
 		drawn = map[string]int64{d.MetaGPU.DeviceSharing[0].ResourceName: units(150)}
 	case 5:
 		drawn = map[string]int64{d.Native.Number: units(2), d.Native.Memory: 1024 * units(12)}
+	case 8:
+		drawn = map[string]int64{d.HAMi.Number: units(2), d.HAMi.MemoryPercentage: units(100), d.HAMi.Priority: w.Int64N(2)}
+	case 9:
+		drawn = map[string]int64{d.HAMi.Number: units(2)}
 	case 6:
 		drawn = map[string]int64{d.Native.MemoryPercentage: units(100)}
 	case 7:
@@ -93,7 +97,8 @@ func (w *world) pod() *corev1.Pod {
 	name := fmt.Sprint("pod-", w.pods)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), ResourceVersion: "1"}}
 	if w.IntN(3) == 0 {
-		pod.Annotations = map[string]string{choice.UseUUID: fmt.Sprintf("GPU-node-%d-%d,GPU-node-1-0", w.IntN(3), w.IntN(4))}
+		key := []string{choice.UseUUID, choice.NoUseUUID, "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid", "volcano.sh/vgpu-use-gpuuuid"}[w.IntN(5)]
+		pod.Annotations = map[string]string{key: fmt.Sprintf("GPU-node-%d-%d,GPU-node-1-0", w.IntN(3), w.IntN(4))}
 	}
 	always := corev1.ContainerRestartPolicyAlways
 	for i := range w.IntN(3) {

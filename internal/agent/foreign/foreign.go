@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,7 +41,10 @@ type Node func() *corev1.Node
 
 // Options configures a Watcher.
 type Options struct {
-	Config  config.Node
+	Config config.Node
+	// Own are the resources that nri-vgpu offers. nri-vgpu registers no device with kubelet, so that
+	// kubelet's devices of these resources belong to another plugin.
+	Own     []string
 	Kubelet Kubelet
 	Node    Node
 	// Changed, if set, is called when the claims have changed. Changed must not block.
@@ -67,9 +71,6 @@ func (w *Watcher) Poke() { w.poke.Signal() }
 
 // Run looks at every interval and Poke until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
-	if len(w.Config.ForeignResources) == 0 {
-		return
-	}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -85,9 +86,6 @@ func (w *Watcher) Run(ctx context.Context) {
 
 // Look asks kubelet and reads the Node once.
 func (w *Watcher) Look(ctx context.Context) {
-	if len(w.Config.ForeignResources) == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	listed, err := w.listed(ctx)
@@ -112,7 +110,8 @@ func (w *Watcher) update(capacity map[string]int64, listed listing) bool {
 	return known != w.known || !w.claims.equal(before)
 }
 
-// listed returns kubelet's devices of the foreign resources, or nil if kubelet does not answer.
+// listed returns kubelet's devices of the foreign and the own resources, or nil if kubelet does not
+// answer.
 func (w *Watcher) listed(ctx context.Context) (listing, error) {
 	all, err := w.Kubelet.Devices(ctx)
 	if err != nil {
@@ -120,7 +119,7 @@ func (w *Watcher) listed(ctx context.Context) (listing, error) {
 	}
 	found := listing{}
 	for name, devices := range all {
-		if w.Config.Foreign(name) && len(devices) > 0 {
+		if (w.Config.Foreign(name) || slices.Contains(w.Own, name)) && len(devices) > 0 {
 			found[name] = devices
 		}
 	}
@@ -144,9 +143,6 @@ func (w *Watcher) capacity() map[string]int64 {
 
 // Claimed returns the reason why another device plugin has a GPU, "" if no plugin has the GPU.
 func (w *Watcher) Claimed(g gpu.GPU) string {
-	if len(w.Config.ForeignResources) == 0 {
-		return ""
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.known {

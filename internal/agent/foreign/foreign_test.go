@@ -107,12 +107,18 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestNoForeignResources checks that nobody is asked if no other plugin is configured.
-func TestNoForeignResources(t *testing.T) {
-	w := New(Options{Kubelet: nil, Node: nil})
+// TestOwnResources checks that another plugin's devices claim GPUs under the names that nri-vgpu
+// offers. The Node's capacity of these names claims nothing, because nri-vgpu writes the capacity.
+func TestOwnResources(t *testing.T) {
+	node := &corev1.Node{Status: corev1.NodeStatus{Capacity: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("20")}}}
+	w := New(Options{
+		Own: []string{"nvidia.com/gpu", "nvidia.com/gpumem"}, Kubelet: PodResources{serve(t)}, Node: func() *corev1.Node { return node },
+		Log: slog.New(slog.DiscardHandler),
+	})
 	w.Look(t.Context())
-	w.Run(t.Context())
-	if got := w.Claimed(gpu.GPU{UUID: "GPU-a"}); got != "" {
-		t.Error(got)
+	for uuid, want := range map[string]bool{"GPU-a": true, "GPU-b": true, "GPU-c": false} {
+		if got := w.Claimed(gpu.GPU{UUID: uuid}); strings.Contains(got, "as nvidia.com/gpu:") != want {
+			t.Errorf("%s is claimed: %q, want %t", uuid, got, want)
+		}
 	}
 }

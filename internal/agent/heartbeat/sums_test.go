@@ -28,6 +28,9 @@ import (
 const (
 	number         = "nri-vgpu.io/vgpu-number"
 	memory         = testMemory
+	hamiNumber     = "nvidia.com/gpu"
+	hamiMemory     = "nvidia.com/gpumem"
+	hamiPriority   = "nvidia.com/priority"
 	percent        = "nri-vgpu.io/vgpu-memory-percentage"
 	cores          = "nri-vgpu.io/vgpu-cores"
 	alnairMemory   = "alnair/vgpu-memory"
@@ -241,7 +244,7 @@ func TestClientsBoundWhatIsAdvertised(t *testing.T) {
 func randomPod(r *rand.Rand, uid string) *corev1.Pod {
 	small := func(n int64) int64 { return 1 + r.Int64N(n)*r.Int64N(n)/n }
 	ask := func() units {
-		switch r.IntN(13) {
+		switch r.IntN(15) {
 		case 0:
 			return units{memory: small(24 << 10)}
 		case 1:
@@ -262,6 +265,10 @@ func randomPod(r *rand.Rand, uid string) *corev1.Pod {
 			return units{volcanoNumber: 1 + r.Int64N(2), volcanoMemory: small(16 << 10), volcanoCores: small(100)}
 		case 9:
 			return units{metagpuFirst: small(7)}
+		case 12:
+			return units{hamiNumber: 1 + r.Int64N(2), hamiMemory: small(16 << 10), hamiPriority: r.Int64N(2)}
+		case 13:
+			return units{hamiNumber: 1}
 		case 10:
 			return units{number: 1 + r.Int64N(2), cores: small(100)}
 		case 11:
@@ -279,6 +286,7 @@ func randomPod(r *rand.Rand, uid string) *corev1.Pod {
 func randomSite(t *testing.T, r *rand.Rand) *site {
 	cfg := config.Default()
 	cfg.Node.SlotsPerGPU = 1 + r.IntN(12)
+	cfg.Dialects.HAMi.Enabled = true
 	cfg.Node.ReservedMemoryMiB = r.Uint64N(2) * 700
 	cfg.Dialects.AWS.SlotsPerGPU = 1 + r.IntN(48)
 	cfg.Dialects.MetaGPU.AllowSpread = r.IntN(2) == 0
@@ -373,6 +381,7 @@ func (s *site) checkTotals(has, free units) {
 	for name, left := range map[string]uint64{
 		memory: memoryLeft >> 20, alnairMemory: memoryLeft>>30 + 8, // a rounded GiB may be smaller
 		cores: computeLeft / 10_000, alnairCompute: computeLeft / 10_000,
+		hamiNumber: uint64(slotsLeft), hamiMemory: memoryLeft >> 20, hamiPriority: uint64(slotsLeft),
 		number: uint64(slotsLeft), volcanoNumber: uint64(slotsLeft), volcanoMemory: memoryLeft >> 20, volcanoCores: computeLeft / 10_000,
 	} {
 		volcanosOne := has[name] == 1 && (name == volcanoNumber || name == volcanoMemory || name == volcanoCores)

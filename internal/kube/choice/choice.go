@@ -46,6 +46,11 @@ var others = map[string]wishes{
 		mode:    "volcano.sh/vgpu-mode",
 		useWins: true,
 	},
+	request.DialectHAMi: {
+		useType: "nvidia.com/use-gputype", noUseType: "nvidia.com/nouse-gputype",
+		useUUID: "nvidia.com/use-gpuuuid", noUseUUID: "nvidia.com/nouse-gpuuuid",
+		mode: "nvidia.com/vgpu-mode",
+	},
 }
 
 // Reads reports whether this package reads an annotation of a pod.

@@ -24,6 +24,7 @@ const (
 	inNative  = "nri-vgpu.io/vgpu-memory"
 	inVolcano = "volcano.sh/vgpu-memory"
 	inAlnair  = "alnair/vgpu-memory"
+	inHAMi    = "nvidia.com/gpumem"
 	ofFirst   = "cnvrg.io/first" // a resource of GPU-1 alone
 )
 
@@ -45,6 +46,7 @@ func pod(annotations notes, resources ...corev1.ResourceName) *corev1.Pod {
 
 func cfg() config.Config {
 	c := config.Default()
+	c.Dialects.HAMi.Enabled = true
 	c.Sharing.Method, c.Sharing.MPSGPUs = config.ShareByMPS, []string{"GPU-2"}
 	c.Dialects.MetaGPU.DeviceSharing = append(c.Dialects.MetaGPU.DeviceSharing,
 		config.DeviceSharing{ResourceName: ofFirst, SharesPerGPU: 10, UUIDs: []string{"GPU-1"}})
@@ -120,6 +122,15 @@ func TestObey(t *testing.T) {
 			want{inNative: "", inVolcano: "GPU-1"}},
 		{"Volcano's annotations and our own", pod(notes{"volcano.sh/vgpu-use-gpuuuid": "GPU-1,GPU-2", NoUseUUID: "GPU-1"}, inVolcano),
 			want{inVolcano: "GPU-2"}},
+		{"HAMi: a type", pod(notes{"nvidia.com/use-gputype": "A100, v100"}, inHAMi), want{inHAMi: "GPU-2"}},
+		{"HAMi: not a type", pod(notes{"nvidia.com/nouse-gputype": "1080,v100"}, inHAMi), want{inHAMi: "GPU-1"}},
+		{"HAMi: a type and not a type", pod(notes{"nvidia.com/use-gputype": "NVIDIA", "nvidia.com/nouse-gputype": "Tesla"}, inHAMi), want{inHAMi: "GPU-1"}},
+		{"HAMi: a UUID", pod(notes{"nvidia.com/use-gpuuuid": "GPU-7,GPU-1"}, inHAMi), want{inHAMi: "GPU-1"}},
+		{"HAMi: not a UUID", pod(notes{"nvidia.com/nouse-gpuuuid": "GPU-1"}, inHAMi), want{inHAMi: "GPU-2"}},
+		{"HAMi: a UUID beside a refused one", pod(notes{"nvidia.com/use-gpuuuid": "GPU-1,GPU-2", "nvidia.com/nouse-gpuuuid": "GPU-1"}, inHAMi), want{inHAMi: "GPU-2"}},
+		{"HAMi: a mode", pod(notes{"nvidia.com/vgpu-mode": "hami-core"}, inHAMi), want{inHAMi: "GPU-1|GPU-2"}},
+		{"HAMi: nothing", pod(notes{"nvidia.com/use-gpuuuid": ""}, inHAMi), want{inHAMi: ""}},
+		{"HAMi's annotations are for HAMi's containers", pod(notes{"nvidia.com/use-gpuuuid": "GPU-1"}, inVolcano, inHAMi), want{inVolcano: "", inHAMi: "GPU-1"}},
 		{"assigned as wished", pod(assigned("GPU-2,NVIDIA,1,0:", notes{"nvidia.com/use-gputype": "v100"}), inVolcano), want{inVolcano: "GPU-2"}},
 	}
 	for _, tt := range tests {
@@ -145,6 +156,7 @@ func TestObeyNot(t *testing.T) {
 		{"no GPU that is not excluded", pod(notes{NoUseType: "nvidia"}, inNative), "(nri-vgpu.io/nouse-gpu-type) allow"},
 		{"not the GPU of the resource", pod(notes{UseUUID: "GPU-2"}, ofFirst), "no GPU of the node"},
 		{"another mode", pod(notes{"volcano.sh/vgpu-mode": "mig"}, inVolcano), "no GPU of the node"},
+		{"HAMi: MIG", pod(notes{"nvidia.com/vgpu-mode": "mig"}, inHAMi), "(nvidia.com/vgpu-mode) allow"},
 		{"assigned against the wish", pod(assigned("GPU-1,NVIDIA,1,0:", notes{UseUUID: "GPU-2"}), inVolcano), "allow GPU-2 only"},
 	}
 	for _, tt := range tests {
@@ -164,11 +176,11 @@ func TestWishesAreBounded(t *testing.T) {
 	for range request.MaxGPUs {
 		node = append(node, gpu.GPU{UUID: "GPU-1", Name: "NVIDIA H100 80GB HBM3", MemoryBytes: 80 << 30, Healthy: true})
 	}
-	for dialect, w := range map[corev1.ResourceName]wishes{inNative: own, inVolcano: others[request.DialectVolcano]} {
+	for dialect, w := range map[corev1.ResourceName]wishes{inNative: own, inVolcano: others[request.DialectVolcano], inHAMi: others[request.DialectHAMi]} {
 		for _, key := range w.keys() {
 			for length, ok := range map[int]bool{mostBytes: true, mostBytes + 1: false, 256<<10 - 64: false} {
 				p := pod(notes{key: strings.Repeat("x,", length)[:length]}, dialect)
-				asked, err := request.FromPod(p, config.Default().Dialects)
+				asked, err := request.FromPod(p, cfg().Dialects)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -192,6 +204,7 @@ func TestReads(t *testing.T) {
 	for _, annotation := range []string{
 		"nri-vgpu.io/use-gpu-type", "nri-vgpu.io/nouse-gpu-type", "nri-vgpu.io/use-gpu-uuid", "nri-vgpu.io/nouse-gpu-uuid",
 		"nvidia.com/use-gputype", "nvidia.com/nouse-gputype",
+		"nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid", "nvidia.com/vgpu-mode",
 		"volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid", "volcano.sh/vgpu-mode", volcano.IDs,
 	} {
 		if !Reads(annotation) {

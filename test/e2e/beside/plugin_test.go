@@ -197,3 +197,19 @@ func offerTwice(t *testing.T, ours string) {
 		t.Error(err)
 	}
 }
+
+// TestPluginUnderOurName checks that nri-vgpu withholds the GPUs of a plugin whose resource an enabled
+// dialect uses.
+func TestPluginUnderOurName(t *testing.T) {
+	configure(t, fmt.Sprintf("[node]\nexempt_namespaces = [%q]\nforeign_resources = []\n[dialects.hami]\nenabled = true\n", operator))
+	plug(t, bed.UUIDs[1])
+	metricIs(t, "nri_vgpu_gpu_offered_twice", map[string]string{"uuid": bed.UUIDs[0]}, 0)
+	metricIs(t, "nri_vgpu_gpu_offered_twice", map[string]string{"uuid": bed.UUIDs[1]}, 1)
+	if err := bed.WaitCapacity(t.Context(), testbed.Memory, gpuMemory/mib, patience); err != nil {
+		t.Error(err)
+	}
+	eventually.Holds(t, patience, "the doctor reports the GPU", func() bool {
+		out, _ := bed.Vgpuctl(t.Context(), "doctor") // which fails, as the node has a problem
+		return strings.Contains(out, "foreign") && strings.Contains(out, bed.UUIDs[1])
+	})
+}
