@@ -23,7 +23,7 @@ type key struct {
 	typ     reflect.Type
 	comment string // as in config.toml
 	value   string // the default in TOML
-	allowed string // as the configuration's errors state it
+	allowed string // the allowed values, as the configuration's errors state them
 }
 
 // keys reads all keys from the structure, config.toml and the checks.

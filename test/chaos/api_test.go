@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// callPatience bounds a request to an API server that may be away or stopped.
+// callPatience bounds a request to an API server that may be down or stopped.
 const callPatience = 5 * time.Second
 
 const manifestDir = "etc/kubernetes/manifests"

@@ -100,7 +100,7 @@ type world struct {
 	scanner  *scanner
 	faults   faultLog    // of GPUs
 	full     faultLog    // of /run
-	tenants  []*tenant   // hostile ones
+	tenants  []*tenant   // hostile tenants
 	calmNow  atomic.Bool // no failures are injected
 	results  results
 	probes   sync.WaitGroup

@@ -43,7 +43,7 @@ func (w *world) breakOurs(ctx context.Context, r *rand.Rand) {
 func (w *world) replaceAgent() {
 	w.log("replacing the agent's pod")
 	w.count.add("faults", "agent's pod replaced")
-	// If the API server is away, the test does not replace the agent.
+	// If the API server is down, the test does not replace the agent.
 	_ = call(func(ctx context.Context) error { return w.deleteAgent(ctx) })
 }
 

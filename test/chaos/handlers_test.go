@@ -38,7 +38,7 @@ type handlers struct {
 type opened struct {
 	at    time.Time
 	where string
-	line  string // identifies it in containerd's log
+	line  string // identifies the request in containerd's log
 }
 
 // spent is the duration of a request.

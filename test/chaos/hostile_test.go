@@ -157,7 +157,7 @@ func bound(c *corev1.Container) {
 }
 
 // arm sets an image that names GPUs for containers that request GPUs. Therefore the containers wait
-// while the agent is away.
+// while the agent is down.
 func arm(d *draft) {
 	for i := range d.pod.Spec.Containers {
 		c := &d.pod.Spec.Containers[i]

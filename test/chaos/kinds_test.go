@@ -109,7 +109,7 @@ func (w *world) plan(r *rand.Rand, number int) (*draft, func(*world, *draft) err
 }
 
 func (w *world) makePod(d *draft) error {
-	force := d.life%2 == 0 // as random as the rest
+	force := d.life%2 == 0 // as random as the lifetime
 	d.end = func() error { return w.deletePod(d.pod.Name, d.key, force) }
 	_, err := w.createPod(d.pod)
 	return err

@@ -48,7 +48,7 @@ type scanner struct {
 	foreign map[int]bool // in no container, or not marked
 	young   map[int]int  // how often a process was seen without a mark
 	known   map[int]*process
-	homes   map[string]string // subject/container → container's first id, of steady ones
+	homes   map[string]string // subject/container → first id of the steady container
 	killed  map[int]bool      // killed by the test
 	started map[string]bool   // containers that kubelet has reported as running
 	met     map[string]time.Time
@@ -187,7 +187,7 @@ func (w *world) isHostile(subject string) bool {
 }
 
 // blind reports whether a container requests GPUs and has none. The container's pod was bound to
-// the node while the agent was away, and the image names no GPU. The container fails, and affects
+// the node while the agent was down, and the image names no GPU. The container fails, and affects
 // no other container.
 func (p *process) blind() bool { return p.gpus > 0 && len(p.promised) == 0 }
 

@@ -50,7 +50,7 @@ func askMemory(size int64) ask {
 }
 
 // mark is in the environment of a container's processes. mark identifies the processes without a
-// query to another program, because the API server may be away, and the agent is under test.
+// query to another program, because the API server may be down, and the agent is under test.
 type mark struct {
 	subject   string
 	container string

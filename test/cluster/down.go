@@ -90,7 +90,7 @@ func removeState(o Options) error {
 			return fmt.Errorf("remove the state directory: %w", err)
 		}
 		if strings.HasPrefix(o.StateDir, stateRoot+"/") {
-			_ = os.Remove(stateRoot) // fails while it contains other clusters
+			_ = os.Remove(stateRoot) // fails while the directory contains other clusters
 		}
 		return nil
 	}

@@ -349,8 +349,8 @@ func forbid(t *testing.T, s *server) (allow func()) {
 	return allow
 }
 
-// checkWithoutAgent provokes the alerts that need the agent or the runtime to be away, while the
-// guard is away. The runtime loads the guard again at its restart.
+// checkWithoutAgent provokes the alerts that need the agent or the runtime to be down, while the
+// guard is down. The runtime loads the guard again at its restart.
 func checkWithoutAgent(t *testing.T, s *server) (alerts []string) {
 	t.Helper()
 	back := away(t)

@@ -129,7 +129,7 @@ func TestClosedWhileTheAgentHangs(t *testing.T) {
 	check()
 }
 
-// TestClosedWhileTheGuardHangs stops the guard's process while the agent is away. The runtime then
+// TestClosedWhileTheGuardHangs stops the guard's process while the agent is down. The runtime then
 // drops the guard, and calls the stand-in for the same container.
 func TestClosedWhileTheGuardHangs(t *testing.T) {
 	guarded(t)
@@ -137,7 +137,7 @@ func TestClosedWhileTheGuardHangs(t *testing.T) {
 	back := away(t)
 	guard := guardPid(t)
 	signal(t, guard, syscall.SIGSTOP)
-	t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) }) // unless the runtime has killed it
+	t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) }) // unless the runtime has killed the guard
 	k := newKinds("unguarded")
 	checkBroken(t, k)
 	check()

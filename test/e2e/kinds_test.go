@@ -242,7 +242,7 @@ func waitGone(t *testing.T, pod *corev1.Pod) {
 }
 
 // TestReleaseIsNotMissed checks that a pod's capacity is free soon after the pod's end, even if a
-// component was away at the end.
+// component was down at the end.
 func TestReleaseIsNotMissed(t *testing.T) {
 	zero := int64(0)
 	pods := bed.Client.CoreV1().Pods(metav1.NamespaceDefault)

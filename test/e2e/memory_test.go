@@ -99,7 +99,7 @@ func TestTwoPodsFillOneGPU(t *testing.T) {
 	if _, err := bed.WaitPod(t.Context(), "late", "unschedulable", patience, unschedulable); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * time.Second) // time in which a scheduler would place it
+	time.Sleep(2 * time.Second) // time in which a scheduler would place the pod
 	if _, err := bed.WaitPod(t.Context(), "late", "still pending", time.Second, unschedulable); err != nil {
 		t.Fatal(err)
 	}

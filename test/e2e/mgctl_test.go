@@ -262,7 +262,7 @@ func TestMgctlInAnEmptyImage(t *testing.T) {
 }
 
 // TestMgctlWithAWholeGPU checks that a container with a whole GPU, which runs without the
-// interposer, also has the tools. If the agent is away, the tools report the agent's absence.
+// interposer, also has the tools. If the agent is down, the tools report the agent's absence.
 func TestMgctlWithAWholeGPU(t *testing.T) {
 	create(t, testbed.Pod("whole-shares", testbed.Container("main", testbed.Limits{metagpu: 100}, "fill", "--hold", "3600")))
 	pod := running(t, "whole-shares")

@@ -23,7 +23,7 @@ type relay struct {
 	runtime  string
 
 	mu      sync.Mutex
-	request string // the NRI request to act on, "" for none
+	request string // the NRI request to act on, or ""
 	mention string // a text that the request must also contain
 	act     func(plugin, runtime net.Conn)
 	conns   []net.Conn

@@ -46,8 +46,8 @@ func configureContainerd(t *testing.T, more string) {
 	set(t.Context(), string(before)+more)
 }
 
-// TestRequiredPlugin lets the runtime require our plugin. While the agent is away, no container
-// of a tenant starts, and the agent itself comes back.
+// TestRequiredPlugin lets the runtime require our plugin. While the agent is down, no container
+// of a tenant starts, and the agent itself restarts.
 func TestRequiredPlugin(t *testing.T) {
 	configureContainerd(t, requirePlugin)
 	check := untouched(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // hung is the server of a FUSE file system with a root directory. The server answers no request
-// about the content, like a network file system whose server is away.
+// about the content, like a network file system whose server is down.
 type hung struct{ fd int }
 
 func openServer() (hung, error) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package releases builds releases of nri-vgpu other than this one, for tests of upgrades. A
-// Builder builds the previous release from the commit that the file "previous" records. A Builder
-// also builds a next release from this tree and the changes in next.go.
+// Package releases builds other releases of nri-vgpu, for tests of upgrades. A Builder builds the
+// previous release from the commit that the file "previous" records. A Builder also builds a next
+// release from this tree and the changes in next.go.
 package releases
 
 import (

@@ -61,7 +61,7 @@ type Options struct {
 	Log func(format string, args ...any)
 }
 
-// usualEnd is the usual time in which a pod ends. If the runtime is away when kubelet first tries
+// usualEnd is the usual time in which a pod ends. If the runtime is down when kubelet first tries
 // to end the pod, kubelet retries only after ten seconds.
 const usualEnd = 3 * time.Second
 

@@ -319,7 +319,7 @@ func (b *Bed) WaitNode(ctx context.Context, timeout time.Duration, condition fun
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		var node *corev1.Node
-		// The Node or the API server may be away for a moment.
+		// The Node or the API server may be down for a moment.
 		node, last = b.Node(ctx)
 		return last == nil && condition(node), nil
 	})

@@ -65,7 +65,7 @@ func waitAssigning(t *testing.T) {
 	}
 }
 
-// TestANodeWithoutItsAgentIsNotKnown checks that a node whose agent is away has no GPUs for either
+// TestANodeWithoutItsAgentIsNotKnown checks that a node whose agent is down has no GPUs for either
 // generation of the scheduler, until the agent is back.
 func TestANodeWithoutItsAgentIsNotKnown(t *testing.T) {
 	known := func(want bool) {

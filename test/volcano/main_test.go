@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	cluster.Supervise()
 	flag.Parse()
 	if flag.Lookup("test.list").Value.String() != "" {
-		os.Exit(m.Run()) // which runs none
+		os.Exit(m.Run()) // which runs no test
 	}
 	os.Exit(run(m))
 }
@@ -76,7 +76,7 @@ func up(ctx context.Context) error {
 		return err
 	}
 	for _, bed := range beds {
-		// The runtime loads the guard at its start. The guard refuses pods while the agent is away.
+		// The runtime loads the guard at its start. The guard refuses pods while the agent is down.
 		if err := bed.Cluster.Restart(ctx, cluster.Containerd); err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func ask(number, memory, percent, cores int64) testbed.Limits {
 
 // filler returns a container that fills its GPUs and keeps the memory. The container's image
 // requests all GPUs, like CUDA's images. By this request the guard recognises the pod while the
-// agent is away.
+// agent is down.
 func filler(limits testbed.Limits) corev1.Container {
 	c := testbed.Container("main", limits, "fill", "--hold", "3600")
 	c.Image = testbed.CUDAImage

@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rules    string
 		packages map[string][]string
-		want     string // part of the only problem; empty if there is none
+		want     string // part of the only problem; empty without a problem
 	}{
 		"nothing forbidden": {"| `pkg/a` | a | |", map[string][]string{"pkg/a": {"os"}}, ""},
 		"nothing broken":    {"| `pkg/a` | a | NRI, `internal/b` |\n| `internal/b` | b | |", map[string][]string{"pkg/a": {"os"}, "internal/b": nil}, ""},

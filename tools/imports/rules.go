@@ -26,7 +26,7 @@ type item struct {
 	direct bool
 }
 
-// words are the words that the last column may contain besides packages.
+// words are the words that the last column may contain in addition to packages.
 var words = []item{
 	{name: "Kubernetes", paths: []string{"k8s.io"}},
 	{name: "the API server", paths: []string{"k8s.io/client-go"}},

@@ -113,7 +113,7 @@ var item = regexp.MustCompile(`^[ \t]*(?:[-*+]|[0-9]+[.)])[ \t]+`)
 // examples, which are indented. A line that is indented more than a row or an item continues it.
 func paragraphs(lines []line) []paragraph {
 	var all []paragraph
-	indent := -1 // of the current paragraph; -1 if there is none
+	indent := -1 // of the current paragraph; -1 outside paragraphs
 	for _, l := range lines {
 		text := strings.TrimSpace(l.text)
 		if text == "" || strings.HasPrefix(text, "SPDX-License-Identifier:") {

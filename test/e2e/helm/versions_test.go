@@ -233,7 +233,7 @@ func (w *work) mix(old, now releases.Release) {
 	w.fits("old-patcher")
 	w.say("agent %s beside patcher and guard %s", old.Version, now.Version)
 	w.put(now, "patcher", "extended-resource-patcher")
-	// While the runtime is away, no plugin is registered, and the Node offers nothing.
+	// While the runtime is down, no plugin is registered, and the Node offers nothing.
 	w.watch.stop()
 	w.must(w.bed.Cluster.Restart(w.Context(), cluster.Containerd))
 	w.must(w.bed.WaitNodeReady(w.Context(), patience))

@@ -113,7 +113,7 @@ func (p *program) get(url, token, from string) (int, string) {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true, DialContext: dialer.DialContext,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // it is self-signed
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is self-signed
 	}}
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, url, http.NoBody)
 	if err != nil {

@@ -296,7 +296,7 @@ func TestPatcherOutlivesTheAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.patch(hostile("1"))
-	w.await(full, 10*time.Second) // the watch comes back with a capped back-off
+	w.await(full, 10*time.Second) // the watch reconnects with a capped back-off
 	w.patch(hostile("0"))
 	w.await(full, promptly)
 }

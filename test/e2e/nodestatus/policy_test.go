@@ -79,7 +79,7 @@ func refusedAsReserved(err error) bool {
 }
 
 // TestAnnotationsOnPodsAreReserved checks that users write only the annotations of nri-vgpu that
-// are for users. Only the administrator decides which pods may run while the plugin is away. Only a
+// are for users. Only the administrator decides which pods may run while the plugin is down. Only a
 // binding may have an assignment of GPUs (TestAssignmentsComeWithTheBinding).
 func TestAnnotationsOnPodsAreReserved(t *testing.T) {
 	admin := clientOf(t, plane.admin)
@@ -236,7 +236,7 @@ func staysAssigned(t *testing.T, clients map[string]kubernetes.Interface, pod *c
 	for name, client := range clients {
 		for _, subresource := range [][]string{nil, {"status"}} {
 			if name == "scheduler" && subresource == nil {
-				continue // RBAC lets it write the status alone
+				continue // RBAC lets the scheduler write only the status
 			}
 			for _, value := range []string{`"{\"main\":[\"GPU-b\"]}"`, `""`, `null`} {
 				if _, err := patch(client, `{"metadata":{"annotations":{"`+key+`":`+value+`}}}`, subresource...); !refusedAsReserved(err) {
@@ -317,7 +317,7 @@ func TestOnlyKubeletMakesMirrors(t *testing.T) {
 		if annotation != "" {
 			pod.Annotations = map[string]string{annotation: "hash"}
 		}
-		if annotation == mirror { // the API server requires it
+		if annotation == mirror { // the API server requires this of mirrors
 			pod.Spec.ServiceAccountName, pod.Spec.NodeName = "", "n"
 		}
 		return pod
@@ -357,7 +357,7 @@ func TestOnlyKubeletMakesMirrors(t *testing.T) {
 			}
 			check("bound with "+key, pods.Bind(t.Context(), binding, metav1.CreateOptions{DryRun: dry}))
 			if key == mirror {
-				continue // the API server itself rejects adding it
+				continue // the API server itself rejects a later annotation
 			}
 			plain.Annotations = map[string]string{key: "hash"}
 			_, err = pods.UpdateStatus(t.Context(), plain, metav1.UpdateOptions{DryRun: dry})

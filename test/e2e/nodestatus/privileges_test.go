@@ -369,7 +369,7 @@ func TestEachPrivilegeIsNeeded(t *testing.T) {
 	for _, row := range []struct {
 		container, missing string
 		does               func(h *host, missing string) error
-		phrase             string // the error without it, if the row has one
+		phrase             string // the error without the privilege, if the row names an error
 	}{
 		{"install", "config", install, ""},
 		{"install", "opt", install, ""},
