@@ -15,8 +15,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
 )
 
-// licencePrefixes are the prefixes, in upper case, of files that a module's
-// licence requires to be distributed.
+// licencePrefixes are the prefixes, in upper case, of files that must accompany a module.
 var licencePrefixes = []string{"LICENSE", "LICENCE", "COPYING", "NOTICE"}
 
 // thirdParty returns the text that must accompany the image. The text contains

@@ -175,8 +175,7 @@ func TestInitContainerLendsItsGPU(t *testing.T) {
 }
 
 func TestRestartKeepsGPU(t *testing.T) {
-	// An ended neighbour on the first GPU would make bin-packing choose another GPU the second
-	// time.
+	// An ended pod on the first GPU would make bin-packing choose another GPU the second time.
 	create(t, testbed.Pod("neighbour", filler("main", testbed.Limits{testbed.Memory: 12288})))
 	checkFilled(t, "neighbour", 12*gib)
 	pod := testbed.Pod("restarted", filler("main", testbed.Limits{testbed.Memory: 8192}))

@@ -28,7 +28,7 @@ const (
 )
 
 // byMPS shares GPU 0 through the Multi-Process Service, and stops processes that compute on GPUs
-// outside of pods. The service's server must not be stopped.
+// outside of pods. The agent must not stop the service's server.
 func byMPS(config string) string {
 	// The first key of this name is node.slots_per_gpu.
 	config = strings.Replace(config, "\nslots_per_gpu = 10\n", "\nslots_per_gpu = 100\n", 1)

@@ -49,7 +49,7 @@ type outside struct {
 
 	mu    sync.Mutex
 	told  []string
-	looks int // how often the driver was queried
+	looks int // the number of queries to the driver
 }
 
 func (o *outside) Processes(context.Context) (map[string][]gpu.Process, error) {
