@@ -54,7 +54,7 @@ build: c go ## build everything into build/
 go:
 	@mkdir -p $(BUILD)/bin
 	$(GOBUILD) -o $(BUILD)/bin/ ./cmd/nri-vgpu
-	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/bin/ ./cmd/extended-resource-patcher ./cmd/vgpuctl ./cmd/nri-vgpu-guard
+	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/bin/ ./cmd/extended-resource-patcher ./cmd/vgpuctl ./cmd/nri-vgpu-guard ./cmd/nri-vgpu-view
 	ln -sf vgpuctl $(BUILD)/bin/kubectl-vgpu
 	ln -sf vgpuctl $(BUILD)/bin/kubectl_complete-vgpu
 	$(GOBUILD) -o $(BUILD)/bin/ ./test/cluster/cmd/localcluster ./test/demo

@@ -21,6 +21,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/nodestatus"
 )
 
@@ -108,8 +109,10 @@ func assemble(ctx context.Context, f *flags) (parts, error) {
 	if err != nil {
 		return parts{}, fmt.Errorf("make a Kubernetes client: %w", err)
 	}
-	if p.reviews, err = endpoint.Reviews(api, file.Config.Metrics); err != nil {
-		return parts{}, err
+	if file.Config.Metrics.Authentication == config.AuthenticateCluster {
+		if p.reviews, err = endpoint.Reviews(api); err != nil {
+			return parts{}, err
+		}
 	}
 	if f.nodeName == "" {
 		return parts{}, errors.New("no node name: set --node-name or NODE_NAME")

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agent"
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
 	"github.com/nri-vgpu/nri-vgpu/internal/install"
 )
@@ -34,7 +35,8 @@ func run(ctx context.Context, f flags) error {
 		return errors.New("no node name: set --node-name or NODE_NAME")
 	}
 	return agent.Run(ctx, agent.Options{
-		File: file, DriverRoot: f.driverRoot, Node: f.nodeName, Kubeconfig: f.kubeconfig, CertificateDir: f.certificates, Log: log,
+		File: file, DriverRoot: f.driverRoot, Node: f.nodeName, Kubeconfig: f.kubeconfig,
+		CertificateDir: f.certificates, OverviewAddress: f.overview, Log: log,
 	})
 }
 
@@ -46,6 +48,8 @@ type flags struct {
 	driverRoot string
 	// certificates is the directory of the metrics server's certificate.
 	certificates string
+	// overview is the address at which nri-vgpu-view reads the agent's data.
+	overview string
 }
 
 func command() *cobra.Command {
@@ -62,6 +66,7 @@ func command() *cobra.Command {
 	set.StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node's Node object; default: $NODE_NAME")
 	set.StringVar(&f.driverRoot, "driver-root", "", "root file system of the driver; overrides driver.root of config.toml")
 	set.StringVar(&f.certificates, "metrics-certificate-dir", "", "directory of tls.crt and tls.key for metrics.authentication; default: a self-signed certificate")
+	set.StringVar(&f.overview, "overview-address", "", "address that serves the node's GPUs and containers to nri-vgpu-view, over TLS and to tokens with the right to get "+agentapi.OverviewPath+"; empty: do not serve")
 	cmd.AddCommand(installCommand(&f), uninstallCommand(&f))
 	return cmd
 }

@@ -23,7 +23,7 @@ const (
 )
 
 var (
-	binaries    = []string{"nri-vgpu", "nri-vgpu-guard", "extended-resource-patcher", "vgpuctl"}
+	binaries    = []string{"nri-vgpu", "nri-vgpu-guard", "extended-resource-patcher", "nri-vgpu-view", "vgpuctl"}
 	interposers = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
 	// helpers need only nvmlNeeds.
 	helpers = paths.Helpers

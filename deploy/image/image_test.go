@@ -110,6 +110,7 @@ func checkContent(t *testing.T, archive string) {
 		"usr/local/nri-vgpu/bin/nri-vgpu",
 		"usr/local/nri-vgpu/bin/extended-resource-patcher",
 		"usr/local/nri-vgpu/bin/nri-vgpu-guard",
+		"usr/local/nri-vgpu/bin/nri-vgpu-view",
 		"usr/local/nri-vgpu/bin/vgpuctl",
 		"usr/local/nri-vgpu/lib/libcuda.so.1",
 		"usr/local/nri-vgpu/lib/libnvidia-ml.so.1",

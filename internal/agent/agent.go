@@ -5,6 +5,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -23,6 +24,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/heartbeat"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/usage"
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
@@ -63,12 +66,14 @@ type Options struct {
 	Kubeconfig string
 	// CertificateDir contains the certificate of the metrics, or is empty.
 	CertificateDir string
-	Log            *slog.Logger
+	// OverviewAddress is the address at which nri-vgpu-view reads the agent's data, or empty.
+	OverviewAddress string
+	Log             *slog.Logger
 }
 
 // Run runs the agent until ctx ends.
 func Run(ctx context.Context, o Options) error {
-	clients, err := connect(o.Kubeconfig, o.File.Config.Metrics)
+	clients, err := connect(o.Kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -96,6 +101,11 @@ func Run(ctx context.Context, o Options) error {
 		})
 	}
 	group.Go(func() error { return endpoint.Run(ctx, parts.endpoint(cfg.Config, o.CertificateDir, clients, o.Log)) })
+	if o.OverviewAddress != "" {
+		group.Go(func() error {
+			return endpoint.ServeAuthorized(ctx, o.OverviewAddress, parts.overview(ctx, o.Log), clients.reviews, "", o.Log)
+		})
+	}
 	err = group.Wait()
 	o.Log.Info("stopped; running containers keep their limits")
 	return err
@@ -123,6 +133,7 @@ type parts struct {
 	volcano   *answer.Answerer
 	announcer *announce.Announcer
 	resizer   *resize.Resizer
+	usage     *usage.Collector
 	contexts  *contexts.Sizes
 	child     *contexts.Child // creates contexts to measure them
 	metrics   *prometheus.Registry
@@ -133,10 +144,32 @@ func (p *parts) endpoint(cfg config.Config, certificates string, clients clients
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", p.heartbeat.Healthz)
 	mux.HandleFunc("GET /readyz", p.heartbeat.Readyz)
-	return endpoint.Options{
+	options := endpoint.Options{
 		Address: cfg.HTTP.Address, ProbeAddress: cfg.HTTP.ProbeAddress, Probes: mux, Metrics: p.metrics,
-		Reviews: clients.reviews, Socket: paths.MetricsSocket(cfg.Paths.RunDir), CertificateDir: certificates, Log: log,
+		Socket: paths.MetricsSocket(cfg.Paths.RunDir), CertificateDir: certificates, Log: log,
 	}
+	if cfg.Metrics.Authentication == config.AuthenticateCluster {
+		options.Reviews = clients.reviews
+	}
+	return options
+}
+
+// overviewPatience bounds the wait for the driver.
+const overviewPatience = 5 * time.Second
+
+// overview returns the handler that serves the agent's data to nri-vgpu-view.
+func (p *parts) overview(ctx context.Context, log *slog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+agentapi.OverviewPath, endpoint.Pages("application/json", func() []byte {
+		ctx, cancel := context.WithTimeout(ctx, overviewPatience)
+		defer cancel()
+		text, err := json.Marshal(p.usage.Overview(ctx))
+		if err != nil {
+			log.Error("failed to encode the overview", "error", err)
+		}
+		return text
+	}))
+	return mux
 }
 
 // stays waits until ctx ends, or until the Node has moved to another pool.
@@ -227,15 +260,15 @@ func assemble(ctx context.Context, pooled daemon.Pooled, node string, clients cl
 		},
 	})
 	p.checker = newChecker(inventory, &p, log)
-	use := newUsage(pooled, node, inventory, &p)
-	if p.registry, err = newRegistry(cfg, driver, p.hook, use, p.metrics, log); err != nil {
+	p.usage = newUsage(pooled, node, inventory, &p)
+	if p.registry, err = newRegistry(cfg, driver, p.hook, p.usage, p.metrics, log); err != nil {
 		return nil, err
 	}
-	p.admin = newAdmin(cfg, use, log)
+	p.admin = newAdmin(cfg, p.usage, log)
 	p.detector = newDetector(cfg, inventory, &p, log)
-	told := []prometheus.Collector{p.events, p.evictor, p.resizer, p.detector.Metrics, p.mps, use, p.checker, contexts.Metrics{Sizes: p.contexts}}
+	told := []prometheus.Collector{p.events, p.evictor, p.resizer, p.detector.Metrics, p.mps, p.usage, p.checker, contexts.Metrics{Sizes: p.contexts}}
 	for _, exporter := range slices.Compact(slices.Sorted(slices.Values(cfg.Metrics.LegacyNames))) {
-		told = append(told, use.Legacy(exporter))
+		told = append(told, p.usage.Legacy(exporter))
 	}
 	return &p, collect(p.metrics, p.heartbeat, told...)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
-	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
 // clients are the clients of the API server. Each client has its own rate limiter. Reads of a
@@ -23,7 +22,7 @@ const (
 	requestBurst      = 10
 )
 
-func connect(kubeconfig string, metrics config.Metrics) (clients, error) {
+func connect(kubeconfig string) (clients, error) {
 	cfg, err := daemon.APIServer(kubeconfig, "nri-vgpu")
 	if err != nil {
 		return clients{}, err
@@ -41,6 +40,6 @@ func connect(kubeconfig string, metrics config.Metrics) (clients, error) {
 		}
 		*client = made
 	}
-	c.reviews, err = endpoint.Reviews(cfg, metrics)
+	c.reviews, err = endpoint.Reviews(cfg)
 	return c, err
 }

@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
@@ -23,7 +22,7 @@ func TestRequestsToTheAPIServerAreLimited(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := connect(kubeconfig, config.Metrics{})
+	c, err := connect(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}

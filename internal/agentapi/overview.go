@@ -4,6 +4,9 @@ package agentapi
 
 import "time"
 
+// OverviewPath is the path at which an agent serves the node's Overview over HTTPS.
+const OverviewPath = "/overview"
+
 // Overview is the answer to All: the allocations of the GPUs and their use. In a container the
 // answer covers the container's own pod.
 type Overview struct {

@@ -62,7 +62,7 @@ root on the nodes, as with any privileged pod: grant it only to administrators.`
 	describe := &cobra.Command{Use: "describe", Short: "Explain why a pod waits, was refused or is slow, or what is wrong with a node", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return errors.New("name what to describe: pod or node") }}
 	describe.AddCommand(describePodCommand(c), describeNodeCommand(c))
-	root.AddCommand(topCommand(c), psCommand(c), get, describe, whyCommand(c), resizeCommand(c), examineCommand(c), versionCommand())
+	root.AddCommand(topCommand(c), psCommand(c), get, describe, whyCommand(c), resizeCommand(c), viewCommand(c), examineCommand(c), versionCommand())
 	c.global(root)
 	return root
 }

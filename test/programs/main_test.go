@@ -23,6 +23,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
+	"github.com/nri-vgpu/nri-vgpu/test/debian"
 )
 
 const (
@@ -49,10 +50,10 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (int, error) {
-	install := exec.Command("./install.sh")
-	install.Stdout, install.Stderr = os.Stderr, os.Stderr
-	if err := install.Run(); err != nil {
-		return 1, fmt.Errorf("install the programs: %w", err)
+	err := debian.Install("test/programs", "real CUDA programs, some 300 MB",
+		"ffmpeg", "gcc-12", "gcc-12-offload-nvptx", "libgomp-plugin-nvptx1", "nvptx-tools", "python3-numba")
+	if err != nil {
+		return 1, err
 	}
 	dir, err := os.MkdirTemp("", "programs")
 	if err != nil {

@@ -5,12 +5,10 @@
 package scheduling
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -89,22 +87,9 @@ func install(ctx context.Context, bed *testbed.Bed, source, helm string) error {
 	if err := bed.Cluster.LoadImage(ctx, archive); err != nil {
 		return fmt.Errorf("%w (run make scheduler)", err)
 	}
-	home, err := os.MkdirTemp("", "helm-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(home)
 	// Both replicas must be on this node, because only this node has the image.
-	cmd := exec.CommandContext(ctx, helm, "install", "nri-vgpu", filepath.Join(source, "deploy", "chart"),
-		"--namespace", testbed.Namespace, "--create-namespace", "--wait", "--timeout", "5m",
-		"--set", "image.tag="+version.Version, "--set", "config.scheduling.mode=scheduler",
+	return bed.HelmInstall(ctx, helm, "--set", "config.scheduling.mode=scheduler",
 		"--set-json", `config.resize.maximum=[{"namespace":"default","memory_mib":16384,"cores":100}]`,
 		"--set", "scheduler.enabled=true", "--set", "scheduler.image.tag="+version.Version,
 		"--set", `scheduler.nodeSelector.kubernetes\.io/hostname=`+bed.Cluster.NodeName)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+bed.Cluster.Kubeconfig(), "HELM_CACHE_HOME="+home,
-		"HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home, "NO_PROXY=*", "no_proxy=*")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("helm install: %w: %s", err, bytes.TrimSpace(out))
-	}
-	return bed.WaitAdvertised(ctx)
 }

@@ -19,6 +19,16 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
+// Overview returns the node's data without the command lines of processes, which may contain
+// secrets.
+func (c *Collector) Overview(ctx context.Context) agentapi.Overview {
+	o := c.overview(ctx, registry.Asker{Node: true})
+	for i := range o.Processes {
+		o.Processes[i].Command = ""
+	}
+	return o
+}
+
 // overview returns all data that the asker may see. If the driver does not answer, overview returns
 // the allocations and the containers' accounts.
 func (c *Collector) overview(ctx context.Context, who registry.Asker) agentapi.Overview {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -100,9 +101,12 @@ func (t *tail) String() string {
 	return strings.TrimSpace(string(t.kept))
 }
 
-// Overviews queries all agents. The error covers the agents that did not
-// answer.
+// Overviews queries all agents. The error covers the agents that did not answer. If the user may not
+// run commands in the agents' pods, Overviews queries nri-vgpu-view.
 func (f *Fleet) Overviews(ctx context.Context) ([]agentapi.Overview, error) {
+	if !f.mayExec(ctx) {
+		return f.view(ctx)
+	}
 	agents, err := f.Agents(ctx)
 	if err != nil {
 		return nil, err
@@ -110,8 +114,15 @@ func (f *Fleet) Overviews(ctx context.Context) ([]agentapi.Overview, error) {
 	return f.OverviewsOf(ctx, agents)
 }
 
-// OverviewsOf queries the given agents. The error lists the agents that did not answer.
+// OverviewsOf queries the given agents, as Overviews does. The error lists the agents that did not
+// answer.
 func (f *Fleet) OverviewsOf(ctx context.Context, agents []Agent) ([]agentapi.Overview, error) {
+	if !f.mayExec(ctx) {
+		all, err := f.view(ctx)
+		return slices.DeleteFunc(all, func(o agentapi.Overview) bool {
+			return !slices.ContainsFunc(agents, func(a Agent) bool { return a.Node == o.Node })
+		}), err
+	}
 	answers, errs := make([]*agentapi.Overview, len(agents)), make([]error, len(agents))
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -146,8 +157,12 @@ func (f *Fleet) overview(ctx context.Context, a Agent) (*agentapi.Overview, erro
 }
 
 // Follow calls tell with the answer of each agent once a second. Follow uses one connection to each
-// agent.
+// agent, or nri-vgpu-view if the user may not run commands in the agents' pods.
 func (f *Fleet) Follow(ctx context.Context, tell func(node string, o agentapi.Overview, err error)) {
+	if !f.mayExec(ctx) {
+		f.followView(ctx, tell)
+		return
+	}
 	followed := map[Agent]context.CancelFunc{} // a restarted Agent is a new key
 
 	var all sync.WaitGroup

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,6 +57,15 @@ type Fleet struct {
 	Namespace string
 	config    *rest.Config
 	api       rest.Interface
+	execs     struct {
+		sync.Once
+		allowed bool
+	}
+	token struct {
+		sync.Mutex
+		text  string
+		renew time.Time
+	}
 }
 
 // New returns the fleet of a cluster.
@@ -154,6 +165,8 @@ func LastSeen(e corev1.Event) metav1.Time {
 // Agent is the pod of a node's agent.
 type Agent struct {
 	Node, Pod string
+	// IP is the address of the pod.
+	IP string
 	// Down is the reason that the agent cannot be queried, "" if the agent runs.
 	Down string
 	// State describes the states of the pod's containers that do not run.
@@ -193,7 +206,7 @@ func agentOf(pod *corev1.Pod) (Agent, bool) {
 	if pod.Spec.NodeName == "" || !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == container }) {
 		return Agent{}, false
 	}
-	a := Agent{Node: pod.Spec.NodeName, Pod: pod.Name}
+	a := Agent{Node: pod.Spec.NodeName, Pod: pod.Name, IP: pod.Status.PodIP}
 	if k := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container }); k < 0 || pod.Status.ContainerStatuses[k].State.Running == nil {
 		a.Down = fmt.Sprintf("its pod %s does not run", pod.Name)
 	}

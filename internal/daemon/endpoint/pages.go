@@ -24,12 +24,12 @@ const (
 	mostRest = 500 * time.Millisecond
 )
 
-// pages serves metrics in Prometheus' text format. A collection examines all containers of
-// the node, so concurrent clients share the next page. A page is complete in memory before
-// its first byte is sent, so a slow reader delays no other client.
+// pages serves the results of collections. A collection examines all containers of the node, so
+// concurrent clients share the next page. A page is complete in memory before its first byte is
+// sent, so a slow reader delays no other client.
 type pages struct {
-	metrics prometheus.Gatherer
-	log     *slog.Logger
+	contentType string
+	collect     func() []byte
 
 	mu   sync.Mutex
 	next *page      // not begun; nil if no client waits
@@ -43,9 +43,16 @@ type page struct {
 	packed func() []byte // returns text, compressed with gzip
 }
 
-// Metrics returns a handler that serves metrics to any number of clients.
+// Pages returns a handler that serves the results of collect to any number of clients. Pages never
+// calls collect concurrently.
+func Pages(contentType string, collect func() []byte) http.Handler {
+	return &pages{contentType: contentType, collect: collect}
+}
+
+// Metrics returns a handler that serves metrics in Prometheus' text format to any number of
+// clients.
 func Metrics(metrics prometheus.Gatherer, log *slog.Logger) http.Handler {
-	return &pages{metrics: metrics, log: log}
+	return Pages(string(expfmt.NewFormat(expfmt.TypeTextPlain)), func() []byte { return gather(metrics, log) })
 }
 
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +60,7 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if page == nil {
 		return // the client has disconnected
 	}
-	w.Header().Set("Content-Type", string(expfmt.NewFormat(expfmt.TypeTextPlain)))
+	w.Header().Set("Content-Type", p.contentType)
 	w.Header().Set("Vary", "Accept-Encoding")
 	body := page.text
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -96,17 +103,17 @@ func (p *pages) fill(next *page) {
 	time.Sleep(min(restShare*time.Since(began), mostRest))
 }
 
-// collect returns all series. An invalid series must not hide other series.
-func (p *pages) collect() []byte {
-	families, err := p.metrics.Gather()
+// gather returns all series. An invalid series must not hide other series.
+func gather(metrics prometheus.Gatherer, log *slog.Logger) []byte {
+	families, err := metrics.Gather()
 	if err != nil {
-		p.log.Error("failed to collect some metrics", "error", err)
+		log.Error("failed to collect some metrics", "error", err)
 	}
 	var text bytes.Buffer
 	encoder := expfmt.NewEncoder(&text, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, family := range families {
 		if err := encoder.Encode(family); err != nil {
-			p.log.Error("failed to collect a metric", "metric", family.GetName(), "error", err)
+			log.Error("failed to collect a metric", "metric", family.GetName(), "error", err)
 		}
 	}
 	return text.Bytes()

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 )
 
 const (
@@ -59,12 +59,9 @@ func newReviewer(client kubernetes.Interface, log *slog.Logger) *reviewer {
 	}
 }
 
-// Reviews returns the client of a reviewer, nil if the configuration requires no
-// authentication. The client has no rate limit, because the reviewer limits rates.
-func Reviews(cfg *rest.Config, metrics config.Metrics) (kubernetes.Interface, error) {
-	if metrics.Authentication != config.AuthenticateCluster {
-		return nil, nil
-	}
+// Reviews returns the client of a reviewer. The client has no rate limit, because the reviewer
+// limits rates.
+func Reviews(cfg *rest.Config) (kubernetes.Interface, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	client, err := kubernetes.NewForConfig(cfg)
@@ -104,7 +101,7 @@ func (v *reviewer) require(next http.Handler) http.Handler {
 			http.Error(w, no.text, no.status)
 		default:
 			v.said.Do(func() {
-				v.log.Error("failed to have the API server review a token; refusing requests for metrics", "error", err)
+				v.log.Error("failed to have the API server review a token; refusing requests", "error", err)
 			})
 			http.Error(w, "the API server cannot be asked who may read this; try again", http.StatusServiceUnavailable)
 		}
@@ -112,8 +109,8 @@ func (v *reviewer) require(next http.Handler) http.Handler {
 }
 
 func (v *reviewer) check(r *http.Request) error {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
+	token := tokenOf(r.Header)
+	if token == "" {
 		return &refusal{http.StatusUnauthorized, "send a bearer token of the cluster"}
 	}
 	what := asked{sha256.Sum256([]byte(token)), strings.ToLower(r.Method), r.URL.Path}
@@ -136,6 +133,18 @@ func (v *reviewer) check(r *http.Request) error {
 	}
 	v.allowed.Add(what, true, remembered)
 	return nil
+}
+
+// tokenOf returns the client's token, or "".
+func tokenOf(header http.Header) string {
+	if token := header.Get(agentapi.TokenHeader); token != "" {
+		return token
+	}
+	scheme, token, _ := strings.Cut(header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
 }
 
 // pace returns the rate limiter of a client's reviews.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoint serves probes and metrics over HTTP. The package trusts no client. The
-// package bounds connections, times and work, and can have the API server authenticate
+// Package endpoint serves probes, metrics and other data over HTTP. The package trusts no client.
+// The package bounds connections, times and work, and can have the API server authenticate
 // clients.
 package endpoint
 
@@ -80,6 +80,16 @@ func Run(ctx context.Context, o Options) error {
 	return group.Wait()
 }
 
+// ServeAuthorized serves an address until ctx ends, over TLS, to clients that the API server allows
+// to get the path. certificateDir is that of Options.
+func ServeAuthorized(ctx context.Context, address string, handler http.Handler, reviews kubernetes.Interface, certificateDir string, log *slog.Logger) error {
+	s, err := Options{Reviews: reviews, CertificateDir: certificateDir, Log: log}.protect(server{handler: handler, log: log})
+	if err != nil {
+		return err
+	}
+	return listen(ctx, address, s)
+}
+
 // server is the server of an address.
 type server struct {
 	handler  http.Handler
@@ -108,7 +118,7 @@ func listen(ctx context.Context, address string, of server) error {
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("serve health and metrics: %w", err)
+		return fmt.Errorf("serve %s: %w", address, err)
 	}
 	return serve(ctx, newFair(listener, mostConnections), of, usual)
 }
@@ -153,7 +163,7 @@ func serve(ctx context.Context, listener net.Listener, of server, p patience) er
 		run = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
 	}
 	if err := run(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve health and metrics: %w", err)
+		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
 	}
 	return nil
 }

@@ -1,10 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# This script installs missing Debian packages with the CUDA programs that these tests run. If
-# no package is missing, the script is quick and silent.
+# This script installs missing Debian packages that a test needs. If no package is missing, the
+# script is quick and silent.
+#
+#   install.sh TEST WHAT PACKAGE...
 set -eu
 
-packages="ffmpeg gcc-12 gcc-12-offload-nvptx libgomp-plugin-nvptx1 nvptx-tools python3-numba"
+test=$1
+what=$2
+shift 2
+packages=$*
 
 lacking() {
 	for package in $packages; do
@@ -14,7 +19,7 @@ lacking() {
 }
 
 give_up() {
-	echo "test/programs: $1; install these packages of Debian 12 and run the tests again: $missing" >&2
+	echo "$test: $1; install these packages of Debian 12 and run the tests again: $missing" >&2
 	exit 1
 }
 
@@ -26,7 +31,7 @@ missing=$(lacking)
 [ -n "$missing" ] || exit 0
 [ "$(id -u)" = 0 ] || give_up "packages are missing, and installing them needs root"
 
-echo "test/programs: installing real CUDA programs, once, some 300 MB: $missing" >&2
+echo "$test: installing $what, once: $missing" >&2
 export DEBIAN_FRONTEND=noninteractive
 install() {
 	# shellcheck disable=SC2086 # several words
@@ -34,7 +39,7 @@ install() {
 }
 # The lists of packages may be missing or old.
 install || {
-	echo "test/programs: reading Debian's lists of packages first" >&2
+	echo "$test: reading Debian's lists of packages first" >&2
 	apt-get update >&2 && install
 } || give_up "apt-get could not install all of them (its reasons stand above)"
 missing=$(lacking)

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// This script shows the data of all agents, and refreshes the data every two seconds. Names come
+// from tenants, so the script sets text and never HTML.
+'use strict';
+
+const pause = 2000; // milliseconds between an answer and the next query
+const whole = 1e6; // parts per million of a GPU's time
+const order = {key: 'name', down: false};
+let rows = [];
+
+function element(tag, className, ...children) {
+  const e = document.createElement(tag);
+  if (className) e.className = className;
+  e.append(...children);
+  return e;
+}
+
+// memory returns an amount of bytes as text, with the units of kubectl vgpu.
+function memory(bytes) {
+  if (bytes === undefined || bytes === null) return 'unknown';
+  const gib = bytes / 2 ** 30;
+  return gib >= 10 ? `${gib.toFixed(0)} GiB` : gib >= 1 ? `${gib.toFixed(1)} GiB` : `${(bytes / 2 ** 20).toFixed(0)} MiB`;
+}
+
+function percent(value) {
+  return value === undefined || value === null ? 'unknown' : `${value.toFixed(value < 10 ? 1 : 0)} %`;
+}
+
+// bar draws the used and the allocated part of a whole. used is undefined if the driver reports no value.
+function bar(label, used, allocated, total) {
+  const part = (value) => `${Math.min(100, 100 * value / total)}%`;
+  const b = element('div', 'bar');
+  b.setAttribute('role', 'img');
+  b.setAttribute('aria-label', label);
+  for (const [name, value] of [['allocated', allocated], ['used', used]]) {
+    if (!value || !total) continue;
+    const i = element('i', name);
+    i.style.width = part(value);
+    b.append(i);
+  }
+  return b;
+}
+
+// account returns the figures of a GPU.
+function account(gpu) {
+  const room = gpu.room;
+  return {
+    total: gpu.memoryBytes,
+    used: gpu.memoryUsedBytes,
+    allocated: room ? room.memoryBytes - room.freeMemoryBytes : 0,
+    busy: gpu.utilisation,
+    share: room ? 100 * (whole - room.freeComputePPM) / whole : 0,
+  };
+}
+
+function card(title, big, ...rest) {
+  return element('div', 'card', element('h3', '', title), element('div', 'big', big), ...rest);
+}
+
+function drawSums(fleet) {
+  const gpus = fleet.overviews.flatMap((o) => o.gpus);
+  const sum = {total: 0, used: 0, allocated: 0, busy: 0, share: 0};
+  for (const gpu of gpus) {
+    for (const [key, value] of Object.entries(account(gpu))) sum[key] += value ?? 0;
+  }
+  const idle = rows.reduce((n, r) => n + (r.idle ?? 0), 0);
+  const sick = gpus.filter((g) => g.unhealthy).length;
+  const memoryText = `${memory(sum.used)} used, ${memory(sum.allocated)} allocated, ${memory(sum.total)} in total`;
+  const timeText = `${percent(sum.busy / (gpus.length || 1))} used, ${percent(sum.share / (gpus.length || 1))} allocated`;
+  const cards = [
+    card('GPUs', `${gpus.length}`, element('div', 'faint', `on ${fleet.overviews.length} ${fleet.overviews.length === 1 ? 'node' : 'nodes'}`),
+      element('div', sick ? 'bad' : 'faint', sick ? `${sick} unhealthy` : 'all healthy')),
+    card('Memory', memory(sum.used), bar(memoryText, sum.used, sum.allocated, sum.total), element('div', 'faint', memoryText)),
+    card('GPU time', percent(sum.busy / (gpus.length || 1)), bar(timeText, sum.busy, sum.share, 100 * gpus.length), element('div', 'faint', timeText)),
+    card('Idle memory', memory(idle), element('div', 'faint', 'allocated to containers and not used')),
+  ];
+  cards.forEach((c, i) => { c.dataset.sum = ['gpus', 'memory', 'time', 'idle'][i]; });
+  document.getElementById('sums').replaceChildren(...cards);
+}
+
+function drawGPU(gpu) {
+  const a = account(gpu);
+  const memoryText = `Memory: ${memory(a.used)} used, ${memory(a.allocated)} allocated, ${memory(a.total)} in total`;
+  const timeText = `Time: ${percent(a.busy)} used, ${percent(a.share)} allocated`;
+  const e = element('div', 'gpu',
+    element('p', '', `${gpu.index} · ${gpu.name ?? ''}`), element('p', 'faint', gpu.uuid),
+    element('p', 'faint', memoryText), bar(memoryText, a.used, a.allocated, a.total),
+    element('p', 'faint', timeText), bar(timeText, a.busy, a.share, 100));
+  if (gpu.unhealthy) e.append(element('p', 'bad', `unhealthy: ${gpu.unhealthy}`));
+  e.dataset.gpu = gpu.uuid;
+  e.dataset.used = a.used ?? '';
+  e.dataset.allocated = a.allocated;
+  return e;
+}
+
+function drawNodes(fleet) {
+  const nodes = fleet.overviews.map((o) => {
+    const title = element('h3', '', o.node);
+    const c = element('div', 'card', title, element('div', 'faint', `version ${o.version}${o.pool ? `, pool ${o.pool}` : ''}`));
+    if (o.driver) c.append(element('p', 'bad', `driver: ${o.driver}`));
+    c.append(...o.gpus.map(drawGPU));
+    return c;
+  });
+  document.getElementById('nodes').replaceChildren(...nodes);
+}
+
+function readRows(fleet) {
+  return fleet.overviews.flatMap((o) => (o.containers ?? []).flatMap((c) => c.gpus.map((s) => ({
+    id: `${c.namespace}/${c.pod}/${c.container}`,
+    name: `${c.namespace}/${c.pod}/${c.container}`,
+    place: `${o.node} GPU ${s.index}`,
+    uuid: s.uuid,
+    memory: s.memoryUsedBytes,
+    limit: s.memoryLimitBytes,
+    idle: s.memoryUsedBytes === undefined ? undefined : Math.max(0, s.memoryLimitBytes - s.memoryUsedBytes),
+    time: s.utilisation,
+    timeLimit: s.computeLimitPPM ? 100 * s.computeLimitPPM / whole : 100,
+    throttled: s.account?.throttledSeconds,
+    refusals: s.account?.refusals,
+  }))));
+}
+
+function drawRow(r) {
+  const cells = [
+    ['Container', r.name],
+    ['GPU', r.place],
+    ['Memory used', `${memory(r.memory)} of ${memory(r.limit)}`],
+    ['Memory idle', memory(r.idle)],
+    ['GPU time', `${percent(r.time)} of ${percent(r.timeLimit)}`],
+    ['Throttled', r.throttled === undefined ? '' : `${r.throttled.toFixed(0)} s`],
+    ['Refusals', r.refusals === undefined ? '' : `${r.refusals}`],
+  ];
+  const row = element('tr', '', ...cells.map(([label, text]) => {
+    const td = element('td', '', text);
+    td.dataset.label = label;
+    return td;
+  }));
+  row.dataset.container = r.id;
+  row.dataset.used = r.memory ?? '';
+  row.dataset.limit = r.limit;
+  return row;
+}
+
+function compare(a, b) {
+  const [x, y] = [a[order.key], b[order.key]];
+  const n = typeof x === 'string' ? x.localeCompare(y) : (x ?? -1) - (y ?? -1);
+  return order.down ? -n : n;
+}
+
+function drawRows() {
+  const wanted = document.getElementById('filter').value.toLowerCase();
+  const shown = rows.filter((r) => `${r.name} ${r.place} ${r.uuid}`.toLowerCase().includes(wanted)).sort(compare);
+  document.querySelector('#containers tbody').replaceChildren(...shown.map(drawRow));
+  for (const button of document.querySelectorAll('#containers th button')) {
+    const chosen = button.dataset.key === order.key;
+    button.parentElement.setAttribute('aria-sort', chosen ? (order.down ? 'descending' : 'ascending') : 'none');
+  }
+}
+
+function drawErrors(errors) {
+  const list = document.getElementById('errors');
+  list.replaceChildren(...errors.map((e) => element('li', '', e.node ? `${e.node}: ${e.error}` : e.error)));
+  list.hidden = errors.length === 0;
+}
+
+function draw(fleet) {
+  rows = readRows(fleet);
+  drawErrors(fleet.errors ?? []);
+  drawSums(fleet);
+  drawNodes(fleet);
+  drawRows();
+}
+
+async function refresh() {
+  const state = document.getElementById('state');
+  try {
+    const answer = await fetch('fleet');
+    if (!answer.ok) throw new Error(`${answer.status} ${(await answer.text()).slice(0, 200)}`);
+    const fleet = await answer.json();
+    draw(fleet);
+    state.textContent = `At ${new Date(fleet.at).toLocaleTimeString()}`;
+    state.className = '';
+  } catch (e) {
+    state.textContent = `No data: ${e.message}`;
+    state.className = 'bad';
+  }
+  setTimeout(refresh, pause);
+}
+
+for (const button of document.querySelectorAll('#containers th button')) {
+  button.addEventListener('click', () => {
+    order.down = order.key === button.dataset.key ? !order.down : button.dataset.key !== 'name' && button.dataset.key !== 'place';
+    order.key = button.dataset.key;
+    drawRows();
+  });
+}
+document.getElementById('filter').addEventListener('input', drawRows);
+refresh();

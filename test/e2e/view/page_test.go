@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+)
+
+// serve runs kubectl vgpu view for reader until the test ends, and returns the page's address.
+func serve(t *testing.T) string {
+	t.Helper()
+	command := exec.Command(bed.Kubectl(), "vgpu", "--as", reader, "view")
+	command.Env, command.Stderr = bed.Plugins(), os.Stderr
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Signal(syscall.SIGINT)
+		if err := command.Wait(); err != nil {
+			t.Errorf("kubectl vgpu view ended with %v", err)
+		}
+	})
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(address)
+}
+
+// open opens the page in a browser that ends with the test.
+func open(t *testing.T, address string) context.Context {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("/usr/bin/"+browser), chromedp.NoSandbox)
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	ctx, cancel = context.WithTimeout(ctx, patience)
+	t.Cleanup(cancel)
+	do(ctx, t, chromedp.Navigate(address), chromedp.WaitVisible(`#containers tbody tr`))
+	return ctx
+}
+
+func do(ctx context.Context, t *testing.T, steps ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// evaluate returns the value of an expression in the page.
+func evaluate[T any](ctx context.Context, t *testing.T, expression string) T {
+	t.Helper()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// TestPage checks that the page, in a browser, shows the oracle's numbers for containers and GPUs.
+// The page fits a phone and a desktop, in light and dark.
+func TestPage(t *testing.T) {
+	pods := workloads(t)
+	allow(t)
+	ctx := open(t, serve(t))
+	var sum uint64
+	for _, pod := range pods {
+		sum += checkRow(ctx, t, pod)
+	}
+	shown := `[...document.querySelectorAll("[data-gpu]")].reduce((n, e) => n + Number(e.dataset.used), 0)`
+	if got := evaluate[float64](ctx, t, shown); uint64(got) != sum {
+		t.Errorf("the page shows %.0f used bytes of all GPUs, and the oracle %d", got, sum)
+	}
+	do(ctx, t, chromedp.SendKeys("#filter", "idle"))
+	if rows := evaluate[[]string](ctx, t, `[...document.querySelectorAll("#containers tbody tr")].map((r) => r.dataset.container)`); len(rows) != 1 || rows[0] != "default/idle/main" {
+		t.Errorf("the filter shows %v", rows)
+	}
+	if errors := evaluate[string](ctx, t, `document.getElementById("errors").innerText`); errors != "" {
+		t.Errorf("the page shows errors: %s", errors)
+	}
+	grounds := map[string]bool{}
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{375, 1280} {
+			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+			if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media); err != nil {
+				t.Fatal(err)
+			}
+			do(ctx, t, chromedp.EmulateViewport(width, 800))
+			if wide := evaluate[int64](ctx, t, `document.documentElement.scrollWidth`); wide > width {
+				t.Errorf("%s: the page is %d pixels wide on a screen of %d", scheme, wide, width)
+			}
+			picture(ctx, t, fmt.Sprintf("view-%s-%d.png", scheme, width))
+		}
+		grounds[evaluate[string](ctx, t, `getComputedStyle(document.body).backgroundColor`)] = true
+	}
+	if len(grounds) != 2 {
+		t.Errorf("light and dark have the same ground: %v", grounds)
+	}
+}
+
+// checkRow waits until the page shows what a pod holds by the oracle, and returns the bytes.
+func checkRow(ctx context.Context, t *testing.T, pod *corev1.Pod) uint64 {
+	t.Helper()
+	want, shown := held(t, pod), ""
+	row := fmt.Sprintf(`document.querySelector('[data-container="%s/%s/main"]')?.dataset.used ?? ""`, pod.Namespace, pod.Name)
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		if shown = evaluate[string](ctx, t, row); shown == strconv.FormatUint(want, 10) {
+			return want
+		}
+	}
+	t.Errorf("the page shows %q bytes of %s, and the oracle %d", shown, pod.Name, want)
+	return want
+}
+
+// picture keeps a picture of the page in $VIEW_PICTURES, if set.
+func picture(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	dir := os.Getenv("VIEW_PICTURES")
+	if dir == "" {
+		return
+	}
+	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/"+name, png, 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPageIsServedToThisComputerOnly checks that kubectl vgpu view forwards nothing but the page:
+// neither other paths of the API server, nor requests under a foreign name.
+func TestPageIsServedToThisComputerOnly(t *testing.T) {
+	allow(t)
+	address := serve(t)
+	base := strings.TrimSuffix(address, agentapi.ViewPath)
+	for _, c := range []struct {
+		path, host string
+		want       int
+	}{
+		{agentapi.ViewPath, "", http.StatusOK},
+		{agentapi.FleetPath, "", http.StatusOK},
+		{agentapi.FleetPath, "evil.example", http.StatusForbidden},
+		{"/api/v1/pods", "", http.StatusNotFound},
+		{"/view/../../../../pods", "", http.StatusNotFound},
+		{"/view/%2e%2e/%2e%2e/pods", "", http.StatusNotFound},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.host != "" {
+			request.Host = c.host
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if answer.StatusCode != c.want {
+			t.Errorf("%s of %q: %s: %.200s", c.path, c.host, answer.Status, body)
+		}
+	}
+}
