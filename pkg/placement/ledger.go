@@ -19,7 +19,6 @@ import (
 // use. No method does I/O, and every method waits only for the mutex.
 type Ledger struct {
 	config config.Config
-	spread bool
 
 	mu    sync.Mutex
 	cards []card             // by index
@@ -113,7 +112,6 @@ type card struct {
 func New(gpus []gpu.GPU, cfg config.Config) *Ledger {
 	l := &Ledger{
 		config: cfg,
-		spread: cfg.Placement.Policy == config.PlaceSpread,
 		pods:   make(map[string]holding),
 		taken:  make(map[string]total),
 

@@ -82,6 +82,12 @@ func placeAll(l *Ledger, p request.Pod) string {
 	return strings.Join(got, " ")
 }
 
+// with returns a pod that chooses a policy.
+func with(policy string, p request.Pod) request.Pod {
+	p.Policy = policy
+	return p
+}
+
 func TestPlace(t *testing.T) {
 	spread := func(c *config.Config) { c.Placement.Policy = config.PlaceSpread }
 	fewSlots := func(c *config.Config) { c.Node.SlotsPerGPU = 2 }
@@ -123,6 +129,12 @@ func TestPlace(t *testing.T) {
 				pod("p", app("a", onlyOn(memAndCores(4, 30), "GPU-0"))), pod("q", app("a", onlyOn(memAndCores(4, 20), "GPU-1"))),
 				pod("r", app("a", memAndCores(1, 10)))},
 			want: []string{"a:0", "a:1", "a:1"}},
+		{name: "a pod that spreads takes the emptiest", gpus: gpus(16, 16),
+			pods: []request.Pod{pod("p", app("a", mem(4))), with(config.PlaceSpread, pod("q", app("a", mem(1)))), pod("r", app("a", mem(1)))},
+			want: []string{"a:0", "a:1", "a:0"}},
+		{name: "a pod that packs takes the fullest", gpus: gpus(16, 16), config: spread,
+			pods: []request.Pod{pod("p", app("a", mem(4))), with(config.PlaceBinpack, pod("q", app("a", mem(1)))), pod("r", app("a", mem(1)))},
+			want: []string{"a:0", "a:0", "a:1"}},
 		{name: "spreading takes one that nobody is on where all is equal", gpus: gpus(16, 8), config: spread,
 			pods: []request.Pod{
 				pod("p", app("a", onlyOn(request.Share{Memory: request.Memory{Bytes: 8 * gib}}, "GPU-0"))),

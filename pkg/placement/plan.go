@@ -8,6 +8,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -79,7 +80,7 @@ func (l *Ledger) planner(pod request.Pod, without ...string) *planner {
 		others:  l.loads(slices.Concat(without, []string{pod.UID})...),
 		slots:   l.config.Node.SlotsPerGPU,
 		clients: l.clients(),
-		spread:  l.spread,
+		spread:  cmp.Or(pod.Policy, l.config.Placement.Policy) == config.PlaceSpread,
 		columns: make([]column, len(l.cards)),
 		ranks:   make([]rank, len(l.cards)),
 	}

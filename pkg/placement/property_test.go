@@ -67,6 +67,7 @@ func (w world) pod(uid string) request.Pod {
 		}
 		p.Containers = append(p.Containers, c)
 	}
+	p.Policy = []string{"", config.PlaceBinpack, config.PlaceSpread}[w.IntN(3)]
 	// Init containers precede app containers.
 	for i := 1; i < len(p.Containers); i++ {
 		if p.Containers[i-1].Kind == request.App {

@@ -12,6 +12,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -93,7 +94,7 @@ func referencePlan(l *Ledger, pod request.Pod) ([]Allocation, error, bool) {
 		others:  referenceLoads(l, pod.UID),
 		slots:   l.config.Node.SlotsPerGPU,
 		clients: l.clients(),
-		spread:  l.spread,
+		spread:  pod.Policy == config.PlaceSpread || pod.Policy == "" && l.config.Placement.Policy == config.PlaceSpread,
 	}
 	for _, a := range l.pods[pod.UID].containers {
 		p.containers = append(p.containers, clone(a))

@@ -126,6 +126,8 @@ type Pod struct {
 	Namespace  string      `json:"namespace"`
 	Name       string      `json:"name"`
 	Containers []Container `json:"containers"`
+	// Policy is the pod's policy of placement. If Policy is "", the node's policy applies.
+	Policy string `json:"policy,omitempty"`
 }
 
 // Foreign returns the resource of another device plugin that a container requests, or "".

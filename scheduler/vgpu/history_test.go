@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -99,6 +100,9 @@ func (w *world) pod() *corev1.Pod {
 	if w.IntN(3) == 0 {
 		key := []string{choice.UseUUID, choice.NoUseUUID, "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid", "volcano.sh/vgpu-use-gpuuuid"}[w.IntN(5)]
 		pod.Annotations = map[string]string{key: fmt.Sprintf("GPU-node-%d-%d,GPU-node-1-0", w.IntN(3), w.IntN(4))}
+	}
+	if w.IntN(4) == 0 {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, choice.Policy, []string{config.PlaceBinpack, config.PlaceSpread}[w.IntN(2)])
 	}
 	always := corev1.ContainerRestartPolicyAlways
 	for i := range w.IntN(3) {
@@ -412,6 +416,33 @@ func withAnnotation(pod *corev1.Pod, assigned string) *corev1.Pod {
 	}
 	pod.Annotations[assign.Annotation] = assigned
 	return pod
+}
+
+// TestPolicyOfAPod checks that a pod's policy chooses its GPU under every policy of the plugin.
+func TestPolicyOfAPod(t *testing.T) {
+	for _, policy := range []string{config.PlaceBinpack, config.PlaceSpread, Fragmentation} {
+		w := newWorld(1)
+		w.cfg = config.Default()
+		w.cfg.Placement.Policy = policy
+		p := newPlugin(&nominating{}, w.cfg)
+		p.policy = policy
+		m := w.member("node")
+		m.gpus = nil
+		for i := range 2 {
+			m.gpus = append(m.gpus, gpu.GPU{UUID: fmt.Sprint("GPU-", i), Index: i, MemoryBytes: 16 << 30, Healthy: true})
+		}
+		m.publish("node", w.cfg)
+		m.add(t, withAnnotation(one("running", 4096, 0, 1, 0), `{"app": ["GPU-0"]}`))
+		for chosen, want := range map[string]string{config.PlaceBinpack: "GPU-0", config.PlaceSpread: "GPU-1"} {
+			pod := one("pod", 1024, 0, 1, 0)
+			pod.Annotations = map[string]string{choice.Policy: chosen}
+			p.history.add(kindOf(read(t, p, pod), pod))
+			got, err := p.choose(p.newAsking(read(t, p, pod), pod), m.info)
+			if err != nil || !strings.Contains(got, want) {
+				t.Errorf("the plugin's policy is %s, the pod's %s: got %s, %v; want %s", policy, chosen, got, err, want)
+			}
+		}
+	}
 }
 
 // TestNodesAreJudgedInParallel checks that the race detector finds nothing while the plugin judges

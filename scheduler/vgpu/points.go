@@ -159,10 +159,11 @@ func (p *Plugin) chooseIn(asked *asking, v *view, info fwk.NodeInfo) (string, er
 	return assign.Format(pod, all)
 }
 
-// prefer restricts a pod to the GPUs with the least cost, if these GPUs have room for the pod.
+// prefer restricts a pod to the GPUs with the least cost, if these GPUs have room for the pod. If the
+// pod has a policy, prefer leaves the choice to the policy.
 func (p *Plugin) prefer(asked *asking, v *view, pod request.Pod, info fwk.NodeInfo) request.Pod {
 	asking := slices.DeleteFunc(slices.Clone(pod.Containers), func(c request.Container) bool { return !c.Asks() })
-	if p.policy != Fragmentation || len(asking) != 1 {
+	if p.policy != Fragmentation || len(asking) != 1 || pod.Policy != "" {
 		return pod
 	}
 	_, uuids := asked.outlook.cost(asked.outlook.open(v, info), asked.kind)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package choice restricts a pod's request to the GPUs that the pod's annotations allow. The
-// annotations contain the wishes of the pod's author, and the assignment by Volcano's scheduler. The
-// package has no side effects.
+// Package choice restricts a pod's request to the GPUs that the pod's annotations allow, and sets the
+// pod's policy of placement. The annotations contain the wishes of the pod's author, and the assignment
+// by Volcano's scheduler. The package has no side effects.
 package choice
 
 import (
@@ -36,6 +36,14 @@ const (
 	NoUseUUID = "nri-vgpu.io/nouse-gpu-uuid"
 )
 
+// These annotations choose the policy of placement among the GPUs of the pod's node. The pod's policy
+// overrides the node's.
+const (
+	Policy = "nri-vgpu.io/placement-policy"
+	// hamisPolicy applies to pods with requests in HAMi's dialect.
+	hamisPolicy = "hami.io/gpu-scheduler-policy"
+)
+
 var own = wishes{useType: UseType, noUseType: NoUseType, useUUID: UseUUID, noUseUUID: NoUseUUID}
 
 // others are the wishes for the containers of one dialect, with the rules of the original system.
@@ -55,7 +63,7 @@ var others = map[string]wishes{
 
 // Reads reports whether this package reads an annotation of a pod.
 func Reads(annotation string) bool {
-	if volcano.Reads(annotation) || slices.Contains(own.keys(), annotation) {
+	if volcano.Reads(annotation) || slices.Contains(append(own.keys(), Policy, hamisPolicy), annotation) {
 		return true
 	}
 	for _, w := range others {
@@ -66,15 +74,42 @@ func Reads(annotation string) bool {
 	return false
 }
 
-// Obey restricts the shares of a pod to the GPUs that the pod's wishes allow. Obey also binds the
-// shares to the GPUs that Volcano's scheduler assigned. Obey returns an error if no GPU of the node is
-// allowed, or if the assignment is not.
+// Obey restricts the shares of a pod to the GPUs that the pod's wishes allow, and sets the pod's policy
+// of placement. Obey also binds the shares to the GPUs that Volcano's scheduler assigned. Obey returns
+// an error if no GPU of the node is allowed, if the policy is unknown, or if the assignment is not
+// allowed.
 func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU, cfg config.Config) (request.Pod, error) {
 	restricted, err := restrict(asked, pod.Annotations, gpus, cfg.Sharing)
+	if err == nil {
+		restricted.Policy, err = policyOf(restricted, pod.Annotations)
+	}
 	if err != nil {
 		return request.Pod{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return volcano.Obey(restricted, pod, gpus, cfg)
+}
+
+// policyOf returns the policy of placement that the pod chooses, or "" if the pod chooses none. HAMi
+// has further policies, which leave the choice to the node.
+func policyOf(asked request.Pod, annotations map[string]string) (string, error) {
+	known := []string{config.PlaceBinpack, config.PlaceSpread}
+	if chosen, ok := annotations[Policy]; ok {
+		if !slices.Contains(known, chosen) {
+			return "", fmt.Errorf("annotation %s is %q; allowed: %s", Policy, chosen, strings.Join(known, ", "))
+		}
+		return chosen, nil
+	}
+	list := annotations[hamisPolicy]
+	inHAMi := func(c request.Container) bool { return c.Dialect == request.DialectHAMi }
+	if len(list) > mostBytes || !slices.ContainsFunc(asked.Containers, inHAMi) {
+		return "", nil
+	}
+	for _, chosen := range elements(list) {
+		if slices.Contains(known, chosen) {
+			return chosen, nil
+		}
+	}
+	return "", nil
 }
 
 // restrict returns the pod with shares that accept only allowed GPUs.

@@ -157,12 +157,49 @@ func TestObeyNot(t *testing.T) {
 		{"not the GPU of the resource", pod(notes{UseUUID: "GPU-2"}, ofFirst), "no GPU of the node"},
 		{"another mode", pod(notes{"volcano.sh/vgpu-mode": "mig"}, inVolcano), "no GPU of the node"},
 		{"HAMi: MIG", pod(notes{"nvidia.com/vgpu-mode": "mig"}, inHAMi), "(nvidia.com/vgpu-mode) allow"},
+		{"an unknown policy", pod(notes{Policy: "pack"}, inNative), `pod ns/pod: annotation nri-vgpu.io/placement-policy is "pack"; allowed: binpack, spread`},
 		{"assigned against the wish", pod(assigned("GPU-1,NVIDIA,1,0:", notes{UseUUID: "GPU-2"}), inVolcano), "allow GPU-2 only"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if got, err := obey(t, tt.pod); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, %v; want an error with %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	const hamis = "hami.io/gpu-scheduler-policy"
+	tests := []struct {
+		name string
+		pod  *corev1.Pod
+		want string
+	}{
+		{"none", pod(nil, inNative), ""},
+		{"binpack", pod(notes{Policy: "binpack"}, inNative), config.PlaceBinpack},
+		{"spread", pod(notes{Policy: "spread"}, inAlnair), config.PlaceSpread},
+		{"beside wishes", pod(notes{Policy: "spread", UseUUID: "GPU-1"}, inNative), config.PlaceSpread},
+		{"HAMi: spread", pod(notes{hamis: "spread"}, inHAMi), config.PlaceSpread},
+		{"HAMi: a list", pod(notes{hamis: "numa, binpack,spread"}, inHAMi), config.PlaceBinpack},
+		{"HAMi: another policy", pod(notes{hamis: "mutex"}, inHAMi), ""},
+		{"HAMi: a long list", pod(notes{hamis: strings.Repeat(",", mostBytes) + "spread"}, inHAMi), ""},
+		{"HAMi's annotation is for HAMi's containers", pod(notes{hamis: "spread"}, inVolcano), ""},
+		{"our own annotation wins", pod(notes{hamis: "spread", Policy: "binpack"}, inHAMi), config.PlaceBinpack},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			asked, err := request.FromPod(tt.pod, cfg().Dialects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := Obey(asked, tt.pod, gpus(), cfg()); err != nil || got.Policy != tt.want {
+				t.Errorf("got %q, %v; want %q", got.Policy, err, tt.want)
+			}
+			for key := range tt.pod.Annotations {
+				if !Reads(key) {
+					t.Errorf("the package does not read %s", key)
+				}
 			}
 		})
 	}
