@@ -43,7 +43,7 @@ func writeTables(path string, records []Record) error {
 	writeOverview(&text, records)
 	for _, of := range byProfile(records) {
 		fmt.Fprintf(&text, "\n### %s\n\n", of[0].Profile)
-		fmt.Fprintln(&text, "| work | containers | mean error | most above | most below | metered, off by | why below |")
+		fmt.Fprintln(&text, "| work | containers | mean error | most above | most below | metered, off by | cause of the shortfall |")
 		fmt.Fprintln(&text, "|---|---|---|---|---|---|---|")
 		for _, r := range rows(of) {
 			fmt.Fprintf(&text, "| %s | %d | %.2f | %.2f | %.2f | %.2f | %s |\n",

@@ -30,13 +30,13 @@ func TestTables(t *testing.T) {
 
 ### r580-h200+h200
 
-| work | containers | mean error | most above | most below | metered, off by | why below |
+| work | containers | mean error | most above | most below | metered, off by | cause of the shortfall |
 |---|---|---|---|---|---|---|
 | alone, async | 2 | 0.75 | 0.50 | 1.00 | 0.50 |  |
 
 ### r580-h200+one-queue
 
-| work | containers | mean error | most above | most below | metered, off by | why below |
+| work | containers | mean error | most above | most below | metered, off by | cause of the shortfall |
 |---|---|---|---|---|---|---|
 | pair | 2 | 4.75 | 0.50 | 9.00 | 0.00 | ` + short["one-queue"].why + ` |
 `

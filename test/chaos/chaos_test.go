@@ -62,7 +62,7 @@ const (
 // eager makes kubelet restart ended containers immediately. With kubelet's usual delays, the test
 // would often find no process to kill.
 //
-// Kubernetes divides the rest of the process table.
+// With podPidsLimit, a hostile pod cannot use up the node's process ids.
 const eager = `crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 podPidsLimit: 300
 `
