@@ -30,7 +30,7 @@ import (
 const (
 	scrapeInterval = "2s"
 	lookBack       = "10s"
-	// staleReport is the age, in seconds, of a report at which the agent counts as away. The agent
+	// staleReport is the age, in seconds, of a report at which the agent counts as down. The agent
 	// reports every 5 s.
 	staleReport = "12"
 )

@@ -140,7 +140,7 @@ func (b *Bed) KillAgent(ctx context.Context) error {
 	for _, program := range programs {
 		target, err := os.Readlink(program)
 		if err != nil || filepath.Base(target) != agent {
-			continue // the process has ended, or is another
+			continue // the process has ended, or is another process
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(program)))
 		if err != nil {
