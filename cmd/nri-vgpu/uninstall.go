@@ -79,6 +79,8 @@ func releaseCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "path of a kubeconfig; default: the pod's service account")
 	cmd.Flags().StringVar(&o.Namespace, "namespace", "nri-vgpu-system", "namespace of the release")
+	cmd.Flags().StringVar(&o.Name, "name", "nri-vgpu", "name of the agent's DaemonSet")
+	cmd.Flags().StringVar(&o.Patcher, "patcher", "extended-resource-patcher", "name of the patcher's DaemonSet")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Minute, "time that the nodes have to finish")
 	return cmd
 }

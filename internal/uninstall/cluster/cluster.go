@@ -21,29 +21,25 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Cleanup is the DaemonSet whose pods become Ready when their node is clean.
-const Cleanup = "nri-vgpu-cleanup"
-
-// installed are the DaemonSets that Begin deletes.
-var installed = []string{"nri-vgpu", "extended-resource-patcher"}
-
 const (
-	nameLabel = "app.kubernetes.io/name"
-	interval  = time.Second
+	selector = "app.kubernetes.io/part-of=nri-vgpu"
+	interval = time.Second
 )
 
 // Removal removes nri-vgpu from a cluster.
 type Removal struct {
 	Client    kubernetes.Interface
 	Namespace string
-	Timeout   time.Duration
-	Out       io.Writer
+	// Name is the name of the agent's DaemonSet, and Patcher the name of the patcher's DaemonSet.
+	Name, Patcher string
+	Timeout       time.Duration
+	Out           io.Writer
 }
 
 // Begin deletes the DaemonSets and waits until their pods have gone from all Ready nodes. A running
 // pod would restore the files on nodes and the entries in Node objects.
 func (r Removal) Begin(ctx context.Context) error {
-	for _, name := range installed {
+	for _, name := range []string{r.Name, r.Patcher} {
 		err := r.Client.AppsV1().DaemonSets(r.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete the DaemonSet %s: %w", name, err)
@@ -54,7 +50,7 @@ func (r Removal) Begin(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		pods, err := r.pods(ctx, fmt.Sprintf("%s in (%s)", nameLabel, strings.Join(installed, ",")))
+		pods, err := r.pods(ctx, r.Name, r.Patcher)
 		for i := range pods {
 			if node := pods[i].Spec.NodeName; ready[node] {
 				waiting = append(waiting, node)
@@ -67,11 +63,11 @@ func (r Removal) Begin(ctx context.Context) error {
 // Await waits until every Ready node is clean.
 func (r Removal) Await(ctx context.Context) error {
 	err := r.await(ctx, "the nodes to be done", func(ctx context.Context) ([]string, error) {
-		set, err := r.Client.AppsV1().DaemonSets(r.Namespace).Get(ctx, Cleanup, metav1.GetOptions{})
+		set, err := r.Client.AppsV1().DaemonSets(r.Namespace).Get(ctx, r.cleanup(), metav1.GetOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("look at the DaemonSet %s: %w", Cleanup, err)
+			return nil, fmt.Errorf("look at the DaemonSet %s: %w", r.cleanup(), err)
 		}
-		pods, err := r.pods(ctx, nameLabel+"="+Cleanup)
+		pods, err := r.pods(ctx, r.cleanup())
 		if err != nil {
 			return nil, err
 		}
@@ -124,7 +120,7 @@ func (r Removal) sayMissing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pods, err := r.pods(ctx, nameLabel+"="+Cleanup)
+	pods, err := r.pods(ctx, r.cleanup())
 	if err != nil {
 		return err
 	}
@@ -152,12 +148,19 @@ func (r Removal) readyNodes(ctx context.Context) (map[string]bool, error) {
 	return ready, nil
 }
 
-func (r Removal) pods(ctx context.Context, selector string) ([]corev1.Pod, error) {
+// cleanup returns the name of the DaemonSet whose pods become Ready when their node is clean.
+func (r Removal) cleanup() string { return r.Name + "-cleanup" }
+
+// pods returns the pods of the DaemonSets.
+func (r Removal) pods(ctx context.Context, sets ...string) ([]corev1.Pod, error) {
 	pods, err := r.Client.CoreV1().Pods(r.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
-	return pods.Items, nil
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		owner := metav1.GetControllerOf(&pod)
+		return owner == nil || owner.Kind != "DaemonSet" || !slices.Contains(sets, owner.Name)
+	}), nil
 }
 
 // await calls ask until ask returns no names. await tolerates errors of the API server.

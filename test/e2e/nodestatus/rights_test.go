@@ -430,7 +430,7 @@ func installed(t *testing.T) string {
 	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, set := range []string{"nri-vgpu", "extended-resource-patcher", cluster.Cleanup} {
+	for _, set := range []string{"nri-vgpu", "extended-resource-patcher", cleanup} {
 		labels := map[string]string{"app": set}
 		_, err := admin.AppsV1().DaemonSets(name).Create(t.Context(), &appsv1.DaemonSet{
 			ObjectMeta: metav1.ObjectMeta{Name: set},
@@ -449,9 +449,18 @@ func installed(t *testing.T) string {
 	return name
 }
 
+// cleanup is the DaemonSet that cleans nodes.
+const cleanup = "nri-vgpu-cleanup"
+
+func removal(client kubernetes.Interface, namespace string) cluster.Removal {
+	return cluster.Removal{
+		Client: client, Namespace: namespace, Name: "nri-vgpu", Patcher: "extended-resource-patcher", Timeout: symptom, Out: io.Discard,
+	}
+}
+
 func begins(t *testing.T, client kubernetes.Interface) error {
 	namespace := installed(t)
-	err := cluster.Removal{Client: client, Namespace: namespace, Timeout: symptom, Out: io.Discard}.Begin(deadline(t))
+	err := removal(client, namespace).Begin(deadline(t))
 	left, listErr := clientOf(t, plane.admin).AppsV1().DaemonSets(namespace).List(t.Context(), metav1.ListOptions{})
 	if err == nil && listErr == nil && len(left.Items) != 1 {
 		return fmt.Errorf("%d DaemonSets are left", len(left.Items))
@@ -466,14 +475,14 @@ func awaits(t *testing.T, client kubernetes.Interface) error {
 	if err := observed(t, namespace); err != nil {
 		return err
 	}
-	return cluster.Removal{Client: client, Namespace: namespace, Timeout: symptom, Out: io.Discard}.Await(deadline(t))
+	return removal(client, namespace).Await(deadline(t))
 }
 
 // observed updates the DaemonSet that cleans nodes as a controller would.
 func observed(t *testing.T, namespace string) error {
 	t.Helper()
 	sets := clientOf(t, plane.admin).AppsV1().DaemonSets(namespace)
-	set, err := sets.Get(t.Context(), cluster.Cleanup, metav1.GetOptions{})
+	set, err := sets.Get(t.Context(), cleanup, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
-	"github.com/nri-vgpu/nri-vgpu/internal/uninstall/cluster"
 	"github.com/nri-vgpu/nri-vgpu/internal/usagefs"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
@@ -107,12 +106,12 @@ func (h *host) awaits(missing string) error {
 
 // job runs the program of a Job of the chart, for an installation in another namespace.
 func (h *host) job(step, namespace, missing string) error {
-	if err := serviceAccount(h.t, system, cluster.Cleanup); err != nil {
+	if err := serviceAccount(h.t, system, cleanup); err != nil {
 		return err
 	}
-	allow(h.t, unique("job"), rbacv1.Subject{Kind: "ServiceAccount", Namespace: system, Name: cluster.Cleanup}, roles(h.t)[cluster.Cleanup]...)
-	args := append(jobArgs(h.t, cluster.Cleanup+"-"+step),
-		"--namespace", namespace, "--timeout", symptom.String(), "--kubeconfig", h.account(cluster.Cleanup))
+	allow(h.t, unique("job"), rbacv1.Subject{Kind: "ServiceAccount", Namespace: system, Name: cleanup}, roles(h.t)[cleanup]...)
+	args := append(jobArgs(h.t, cleanup+"-"+step),
+		"--namespace", namespace, "--timeout", symptom.String(), "--kubeconfig", h.account(cleanup))
 	return h.start(missing, nonRoot, "nri-vgpu", args...).wait()
 }
 
