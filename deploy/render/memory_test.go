@@ -3,6 +3,9 @@
 package main
 
 import (
+	"bufio"
+	"encoding/json"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -53,6 +56,50 @@ func TestGoKnowsNoOtherMemoryLimit(t *testing.T) {
 		if env := variables(container, memoryLimit); container.Name == "agent" && (len(env) != 1 || env[0].Value != "400MiB") {
 			t.Errorf("the agent has %v, of agent.env 400MiB", env)
 		}
+	}
+}
+
+// TestRequestsCoverTheMeasurement checks the default resources against the published measurement of a
+// node with 500 pods. The kernel must not kill a program that needs twice the measured memory.
+func TestRequestsCoverTheMeasurement(t *testing.T) {
+	measured, err := os.Open("../../docs/benchmarks/agent-simulated.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer measured.Close()
+	containers := containersOf(decode(t, template(t, "nri-vgpu-system")))
+	compared := 0
+	for lines := bufio.NewScanner(measured); lines.Scan(); {
+		var line struct {
+			Measure, Program string
+			CPU              float64 `json:"cpu_percent_of_a_core"`
+			Resident         float64 `json:"resident_mib"`
+			Peak             float64 `json:"peak_resident_mib"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			t.Fatal(err)
+		}
+		if line.Measure != "idle" {
+			continue
+		}
+		compared++
+		name := map[string]string{"nri-vgpu": "nri-vgpu/agent", "extended-resource-patcher": "extended-resource-patcher/patcher"}[line.Program]
+		requests, limits := containers[name].Resources.Requests, containers[name].Resources.Limits
+		if mib := float64(requests.Memory().Value()) / (1 << 20); mib < line.Resident {
+			t.Errorf("%s requests %v MiB and holds %v", name, mib, line.Resident)
+		}
+		if milli := float64(requests.Cpu().MilliValue()); milli < line.CPU*10 {
+			t.Errorf("%s requests %v thousandths of a core and uses %v", name, milli, line.CPU*10)
+		}
+		if mib := float64(limits.Memory().Value()) / (1 << 20); mib < 2*line.Peak {
+			t.Errorf("%s is limited to %v MiB and held %v", name, mib, line.Peak)
+		}
+		if !limits.Cpu().IsZero() {
+			t.Errorf("%s has a CPU limit", name)
+		}
+	}
+	if compared != 2 {
+		t.Errorf("compared %d programs, want 2", compared)
 	}
 }
 

@@ -311,6 +311,10 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"two configurations":           {[]string{"--set", "config.log.level=info", "--set-file", "configFile=../../config.toml"}, "leave one of them out"},
 		"a certificate for clear text": {[]string{"--set", "prometheus.certificateSecret=tls"}, "metrics.authentication"},
 		"a root that is overridden":    {[]string{"--set", "config.driver.root=/run/nvidia/driver"}, "set driver.root instead"},
+		"a name of no object":          {[]string{"--set", "nameOverride=GPU"}, "does not match pattern"},
+		"a label of no node":           {[]string{"--set", "gpuNodeLabels={a=b}"}, "does not match pattern"},
+		"a port of no API server":      {[]string{"--set", "networkPolicy.apiServerPorts={0}"}, "minimum"},
+		"a relabeling of no list":      {[]string{"--set", "prometheus.serviceMonitor.relabelings=x"}, "array"},
 		"no TOML":                      {[]string{"--set", "configFile=x"}, "no TOML"},
 	} {
 		t.Run(name, func(t *testing.T) {

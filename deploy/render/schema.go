@@ -30,6 +30,7 @@ type schema struct {
 	Enum        []string           `json:"enum,omitempty"`
 	Minimum     *int               `json:"minimum,omitempty"`
 	Maximum     *int               `json:"maximum,omitempty"`
+	MaxLength   *int               `json:"maxLength,omitempty"`
 	Pattern     string             `json:"pattern,omitempty"`
 	Items       *schema            `json:"items,omitempty"`
 	Properties  map[string]*schema `json:"properties,omitempty"`

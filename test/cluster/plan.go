@@ -142,6 +142,10 @@ func (p plan) components() []node.Component {
 		After: []string{Containerd},
 		Ready: node.Probe{URL: "http://127.0.0.1:10248/healthz"},
 	}
+	if p.GPU != nil {
+		// The chart selects nodes with this label.
+		kubelet.Args = append(kubelet.Args, "--node-labels=nri-vgpu.io/gpu=true")
+	}
 	if p.Control != nil {
 		return []node.Component{containerd, kubelet}
 	}

@@ -1,3 +1,27 @@
+{{/* nri-vgpu.name is the base of the labels app.kubernetes.io/name. */}}
+{{- define "nri-vgpu.name" -}}{{ .Values.nameOverride | default "nri-vgpu" }}{{- end }}
+
+{{/* nri-vgpu.fullname is the base of the names of objects. */}}
+{{- define "nri-vgpu.fullname" -}}{{ .Values.fullnameOverride | default (include "nri-vgpu.name" .) }}{{- end }}
+
+{{/* nri-vgpu.patcherOf is the patcher's name for a base of names. */}}
+{{- define "nri-vgpu.patcherOf" -}}
+{{- if eq . "nri-vgpu" }}extended-resource-patcher{{ else }}{{ . }}-patcher{{ end }}
+{{- end }}
+{{- define "nri-vgpu.patcher" -}}{{ include "nri-vgpu.patcherOf" (include "nri-vgpu.fullname" .) }}{{- end }}
+{{- define "nri-vgpu.patcherName" -}}{{ include "nri-vgpu.patcherOf" (include "nri-vgpu.name" .) }}{{- end }}
+
+{{/* nri-vgpu.podLabels contains the labels of all pods but name and component. */}}
+{{- define "nri-vgpu.podLabels" -}}
+app.kubernetes.io/part-of: nri-vgpu
+{{- if not .Values.manifest }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+{{- with .Values.podLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{/* nri-vgpu.labels contains the labels of every object. */}}
 {{- define "nri-vgpu.labels" -}}
 app.kubernetes.io/part-of: nri-vgpu
@@ -139,22 +163,67 @@ not count memory of C libraries.
 - {name: GOMEMLIMIT, value: $(MEMORY_LIMIT_MIB)000000B}
 {{- end }}
 
+{{/*
+nri-vgpu.scheduling contains the pods' fields that select nodes. A pod with the value "labels" runs
+only on nodes with a label of gpuNodeLabels, unless other values select the nodes.
+*/}}
 {{- define "nri-vgpu.scheduling" -}}
-{{- with .Values.priorityClassName }}
+{{- $labels := ternary (include "nri-vgpu.gpuNodeLabels" .root | fromJsonArray) list .labels }}
+{{- with .root.Values }}
+{{- with .priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .Values.nodeSelector }}
+{{- with .nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with .tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.affinity }}
-affinity: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.imagePullSecrets }}
+affinity:
+  {{- with omit .affinity "nodeAffinity" }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  nodeAffinity:
+    {{- with .affinity.nodeAffinity }}
+    {{- toYaml . | nindent 4 }}
+    {{- else }}
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        {{- range $label := $labels | default (list "") }}
+        - matchExpressions:
+            {{- with $label }}
+            - {key: {{ . }}, operator: In, values: ["true"]}
+            {{- end }}
+            - {key: kubernetes.io/os, operator: In, values: [linux]}
+            - {key: kubernetes.io/arch, operator: In, values: [amd64]}
+        {{- end }}
+    {{- end }}
+{{- with .imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
+nri-vgpu.gpuNodeLabels contains the labels that select nodes, as JSON. The list is empty if other
+values select the nodes.
+*/}}
+{{- define "nri-vgpu.gpuNodeLabels" -}}
+{{- ternary list .Values.gpuNodeLabels (or (not (empty .Values.nodeSelector)) (hasKey .Values.affinity "nodeAffinity")) | toJson }}
+{{- end }}
+
+{{/* nri-vgpu.unselected contains the names of the given Nodes without any of the labels, as JSON. */}}
+{{- define "nri-vgpu.unselected" -}}
+{{- $without := list }}
+{{- $labels := .labels }}
+{{- range $node := .nodes }}
+{{- $selected := false }}
+{{- range $label := $labels }}
+{{- $selected = or $selected (eq (dig "labels" $label "" $node.metadata) "true") }}
+{{- end }}
+{{- if not $selected }}{{ $without = append $without $node.metadata.name }}{{ end }}
+{{- end }}
+{{- $without | toJson }}
 {{- end }}
 
 {{/*

@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
@@ -211,6 +213,8 @@ func TestALentLimit(t *testing.T) {
 
 func TestNode(t *testing.T) {
 	well := node("n1", 16000)
+	chosen := node("n1", 16000)
+	chosen.Labels = map[string]string{"feature.node.kubernetes.io/pci-0302_10de.present": "true"}
 	agent := &fleet.Agent{Node: "n1", Pod: "nri-vgpu-x"}
 	bad := node("n1", 16000)
 	bad.Status.Conditions[1] = corev1.NodeCondition{Type: ready, Status: corev1.ConditionFalse, Reason: "GPUUnhealthy", Message: "1 of 2"}
@@ -221,7 +225,8 @@ func TestNode(t *testing.T) {
 		phrase string // "" if nothing is wrong
 	}{
 		"well":          {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{Node: "n1"}}, ""},
-		"no agent":      {Node{Node: &well}, "no pod of nri-vgpu's agent is on this node"},
+		"no agent":      {Node{Node: &chosen}, "describe daemonset; a node selector or a taint may keep it off"},
+		"not selected":  {Node{Node: &well}, "kubectl label node n1 nri-vgpu.io/gpu=true"},
 		"agent is down": {Node{Node: &well, Agent: &fleet.Agent{Pod: "x", Down: "its pod x does not run", State: "container agent: CrashLoopBackOff"}}, "CrashLoopBackOff"},
 		"does not say":  {Node{Node: &well, Agent: agent, Unknown: errors.New("it hangs")}, "it hangs"},
 		"not ready":     {Node{Node: &bad, Agent: agent}, "GPUUnhealthy: 1 of 2"},
@@ -243,6 +248,21 @@ func TestNode(t *testing.T) {
 				t.Errorf("%s: there is no fix for %+v", name, f)
 			}
 		}
+	}
+}
+
+// The doctor looks for the labels that the chart's values list.
+func TestLabelsAreTheCharts(t *testing.T) {
+	content, err := os.ReadFile("../../../deploy/chart/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct{ GPUNodeLabels []string }
+	if err := yaml.Unmarshal(content, &values); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(values.GPUNodeLabels, gpuNodeLabels); diff != "" {
+		t.Errorf("labels (-chart +doctor):\n%s", diff)
 	}
 }
 

@@ -59,8 +59,7 @@ func (n Node) Findings() []doctor.Finding {
 func (n Node) agent() []doctor.Finding {
 	switch {
 	case n.Agent == nil:
-		return []doctor.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s describe daemonset; a node selector or a taint may keep it off", n.Namespace),
-			"no pod of nri-vgpu's agent is on this node: containers that ask for GPUs are refused, or wait")}
+		return []doctor.Finding{n.absent()}
 	case n.Agent.Down != "":
 		return []doctor.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s --all-containers --previous; kubectl -n %s describe pod %s", n.Namespace, n.Agent.Pod, n.Namespace, n.Agent.Pod),
 			"the agent does not run, and containers that ask for GPUs are refused until it does: %s (%s)", n.Agent.Down, n.Agent.State)}
@@ -70,8 +69,24 @@ func (n Node) agent() []doctor.Finding {
 	return []doctor.Finding{fine("agent-pod", "%s runs", n.Agent.Pod)}
 }
 
+// gpuNodeLabels are the labels by which the chart selects nodes by default.
+var gpuNodeLabels = []string{
+	"feature.node.kubernetes.io/pci-10de.present", "feature.node.kubernetes.io/pci-0300_10de.present",
+	"feature.node.kubernetes.io/pci-0302_10de.present", "nvidia.com/gpu.present", "nri-vgpu.io/gpu",
+}
+
+// absent reports that the node has no pod of the agent.
+func (n Node) absent() doctor.Finding {
+	const message = "no pod of nri-vgpu's agent is on this node: containers that ask for GPUs are refused, or wait"
+	if slices.ContainsFunc(gpuNodeLabels, func(label string) bool { return n.Node.Labels[label] == "true" }) {
+		return problem("agent-pod", fmt.Sprintf("kubectl -n %s describe daemonset; a node selector or a taint may keep it off", n.Namespace), message)
+	}
+	return problem("agent-pod", fmt.Sprintf("kubectl label node %s nri-vgpu.io/gpu=true", n.Node.Name),
+		message+". The node has no label by which the chart selects nodes (gpuNodeLabels)")
+}
+
 func (n Node) condition() []doctor.Finding {
-	patcher := fmt.Sprintf("kubectl -n %s logs daemonset/extended-resource-patcher", n.Namespace)
+	patcher := fmt.Sprintf("kubectl -n %s logs -l app.kubernetes.io/component=patcher", n.Namespace)
 	c := condition(n.Node, ready)
 	switch {
 	case c == nil:
@@ -92,7 +107,7 @@ func (n Node) fixCondition(reason string) string {
 	case "ContainersUnadjusted":
 		return "kubectl get events -A --field-selector reason=VGPUUnadjusted   # then delete these pods"
 	default:
-		return fmt.Sprintf("kubectl -n %s get pods -o wide; kubectl -n %s logs daemonset/nri-vgpu", n.Namespace, n.Namespace)
+		return fmt.Sprintf("kubectl -n %s get pods -o wide; kubectl -n %s logs -l app.kubernetes.io/component=agent", n.Namespace, n.Namespace)
 	}
 }
 

@@ -174,7 +174,7 @@ type Agent struct {
 }
 
 // errNone reports that the namespace contains no agent.
-var errNone = fmt.Errorf("%w: no pod of nri-vgpu's agent is there: is it installed, and in this namespace (--agent-namespace)?", agentapi.ErrAway)
+var errNone = fmt.Errorf("%w: no pod of nri-vgpu's agent is there: is it installed, and in this namespace (--agent-namespace)? The agent runs only on nodes that the chart selects, by default with a label such as nri-vgpu.io/gpu=true", agentapi.ErrAway)
 
 // Agents returns the agents of all nodes, sorted by node.
 func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {

@@ -72,12 +72,18 @@ func (s *suite) say(format string, args ...any) {
 	fmt.Printf("helm: %s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }
 
-// run runs a program against the cluster.
-func (s *suite) run(program string, args ...string) string {
-	s.Helper()
+// command returns a command against the cluster.
+func (s *suite) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(s.Context(), program, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.bed.Cluster.Kubeconfig(), "HELM_CACHE_HOME="+s.home,
 		"HELM_CONFIG_HOME="+s.home, "HELM_DATA_HOME="+s.home, "NO_PROXY=*", "no_proxy=*")
+	return cmd
+}
+
+// run runs a program against the cluster.
+func (s *suite) run(program string, args ...string) string {
+	s.Helper()
+	cmd := s.command(program, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
@@ -165,12 +171,17 @@ func TestHelm(t *testing.T) {
 	before := s.state()
 	s.say("every chart of the golden files is valid to the API server")
 	s.validate()
+	s.say("the notes report that no node has a label of the chart")
+	s.label("nri-vgpu.io/gpu-")
+	s.notes("WARNING: nri-vgpu runs on no node", now)
+	s.label("nri-vgpu.io/gpu=true")
 	s.say("installing %s", old.Version)
 	s.release("install", old)
 	s.must(s.bed.WaitAdvertised(t.Context()))
 	s.loadGuard()
 	w := s.startWork("")
 
+	s.refusals(now)
 	s.say("upgrading to %s", now.Version)
 	s.release("upgrade", now, "--set", "config.log.level=debug")
 	w.check()
@@ -214,6 +225,46 @@ func TestHelm(t *testing.T) {
 	s.checkNothingLeft(before)
 	if *more {
 		s.byKubectl()
+	}
+}
+
+// label sets or removes a label of the node.
+func (s *suite) label(label string) {
+	s.Helper()
+	s.kubectl("label", "--overwrite", "node", s.bed.Cluster.NodeName, label)
+}
+
+// notes checks that the notes of an installation contain a text.
+func (s *suite) notes(want string, r releases.Release) {
+	s.Helper()
+	out := s.run(s.helm, "install", "nri-vgpu", r.Chart(), "--namespace", namespace, "--dry-run=server", "--set", "image.tag="+r.Version)
+	if !strings.Contains(out, want) {
+		s.Errorf("the notes lack %q:\n%s", want, out[max(0, len(out)-2000):])
+	}
+}
+
+// refusals checks that helm refuses a second release in the cluster, and an upgrade that would take
+// the agent from a node with GPUs. The old release runs on nodes without labels.
+func (s *suite) refusals(now releases.Release) {
+	s.Helper()
+	s.say("helm refuses a second release, and an upgrade that would take the agent from a node")
+	s.refuses([]string{"already in this cluster", "of release nri-vgpu", "config.pool"},
+		"install", "other", now.Chart(), "--namespace", "default", "--set", "fullnameOverride=other")
+	s.label("nri-vgpu.io/gpu-")
+	s.refuses([]string{"1 nodes offer GPUs and would lose the agent", s.bed.Cluster.NodeName, "nri-vgpu.io/gpu=true"},
+		"upgrade", "nri-vgpu", now.Chart(), "--namespace", namespace)
+	s.label("nri-vgpu.io/gpu=true")
+}
+
+// refuses checks that helm fails, with an error that contains the texts.
+func (s *suite) refuses(wants []string, args ...string) {
+	s.Helper()
+	cmd := s.command(s.helm, args...)
+	out, err := cmd.CombinedOutput()
+	for _, want := range wants {
+		if err == nil || !strings.Contains(string(out), want) {
+			s.Errorf("helm %s: %v, without %q:\n%s", strings.Join(args, " "), err, want, out)
+		}
 	}
 }
 
