@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
@@ -59,6 +61,14 @@ func up(ctx context.Context) error {
 	options, err := demoOptions()
 	if err != nil {
 		return err
+	}
+	helm, err := components.HelmProgram(ctx, options.Source, os.Stdout)
+	if err != nil {
+		return err
+	}
+	options.Install = func(ctx context.Context, bed *testbed.Bed) error {
+		options.Log("installing nri-vgpu and its web page by deploy/chart")
+		return bed.HelmInstall(ctx, helm, "--set", "view.enabled=true")
 	}
 	bed, err := testbed.Up(ctx, options)
 	if err != nil {
@@ -112,6 +122,10 @@ func show(ctx context.Context, bed *testbed.Bed, options testbed.Options) error 
 			return err
 		}
 	}
+	if err := compare(ctx, bed, rows); err != nil {
+		return err
+	}
+	options.Log("kubectl vgpu and the web page show what the simulated GPUs measure")
 	node, err := bed.Node(ctx)
 	if err != nil {
 		return err
@@ -120,8 +134,9 @@ func show(ctx context.Context, bed *testbed.Bed, options testbed.Options) error 
 	printCapacity(os.Stdout, node)
 	fmt.Println()
 	printRows(os.Stdout, bed, rows)
-	fmt.Printf("\nThe cluster stays up. To reach it:\n\n  export KUBECONFIG=%s\n  %s get pods -A\n\nTo remove the cluster: make demo-down\n",
-		bed.Cluster.Kubeconfig(), bed.Kubectl())
+	fmt.Printf("\nThe cluster stays up. To reach it:\n\n  export KUBECONFIG=%s\n  export PATH=$PATH:%s:%s\n  kubectl get pods -A\n",
+		bed.Cluster.Kubeconfig(), filepath.Dir(bed.Kubectl()), filepath.Join(options.Source, "build", "bin"))
+	fmt.Print("  kubectl vgpu top --once\n  kubectl vgpu view\n\nTo remove the cluster: make demo-down\n")
 	return nil
 }
 
