@@ -123,7 +123,7 @@ func (f *Fleet) view(ctx context.Context) ([]agentapi.Overview, error) {
 	}
 	answer, err := f.viewRequest().Suffix(agentapi.FleetPath).SetHeader(agentapi.TokenHeader, token).DoRaw(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask nri-vgpu-view: %w: %.200s", err, answer)
+		return nil, fmt.Errorf("ask nri-vgpu-view: %w", err)
 	}
 	var all agentapi.Fleet
 	if err := json.Unmarshal(answer, &all); err != nil {
