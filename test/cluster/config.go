@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// capSysResource is the kernel's number of the capability to lower one's oom_score_adj.
+// capSysResource is the kernel's number of the capability to lower a process's oom_score_adj.
 const capSysResource = 24
 
 // SandboxImage is the image of the process that holds the namespaces of a pod.

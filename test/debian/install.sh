@@ -41,6 +41,6 @@ install() {
 install || {
 	echo "$test: reading Debian's lists of packages first" >&2
 	apt-get update >&2 && install
-} || give_up "apt-get could not install all of them (its reasons stand above)"
+} || give_up "apt-get could not install all packages (apt-get's errors stand above)"
 missing=$(lacking)
-[ -z "$missing" ] || give_up "apt-get installed others than these"
+[ -z "$missing" ] || give_up "apt-get installed other packages than these"

@@ -12,8 +12,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestPolicyOfAPod checks that a pod's policy of placement overrides the node's, according to the
-// oracle, and that the agent refuses an unknown policy.
+// TestPolicyOfAPod checks that a pod's policy of placement overrides the node's policy, according
+// to the oracle, and that the agent refuses an unknown policy.
 func TestPolicyOfAPod(t *testing.T) {
 	with := func(name, policy string) *corev1.Pod {
 		pod := testbed.Pod(name, filler("main", testbed.Limits{testbed.Memory: 1024}))

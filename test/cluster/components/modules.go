@@ -18,8 +18,8 @@ type Module struct {
 	LDFlags  string
 	// ModFile is the path of the module's go.mod, or "" for the default.
 	ModFile string
-	// Completed are modules that were published without some of their files. Copies with these
-	// files replace such modules.
+	// Completed are modules that were published without some of their files. Copies with these files
+	// replace the modules.
 	Completed []Completion
 	// FirstBuild is the build time on two cores with an empty build cache. Build prints FirstBuild
 	// for the waiting user.

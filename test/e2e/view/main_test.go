@@ -27,7 +27,7 @@ const (
 )
 
 // name is the name of the cluster. Concurrent runs need different names.
-var name = flag.String("view.name", "view", "name of the cluster that the tests bring up")
+var name = flag.String("view.name", "view", "name of the cluster that the tests start")
 
 // bed is the cluster of all tests of the package.
 var bed *testbed.Bed
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	cluster.Supervise()
 	flag.Parse()
 	if flag.Lookup("test.list").Value.String() != "" {
-		os.Exit(m.Run()) // which runs none
+		os.Exit(m.Run()) // which runs no test
 	}
 	os.Exit(run(context.Background(), m))
 }

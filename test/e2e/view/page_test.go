@@ -120,7 +120,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// checkRow waits until the page shows what a pod holds by the oracle, and returns the bytes.
+// checkRow waits until the page shows the memory that a pod holds by the oracle, and returns the
+// bytes.
 func checkRow(ctx context.Context, t *testing.T, pod *corev1.Pod) uint64 {
 	t.Helper()
 	want, shown := held(t, pod), ""
@@ -134,7 +135,7 @@ func checkRow(ctx context.Context, t *testing.T, pod *corev1.Pod) uint64 {
 	return want
 }
 
-// picture keeps a picture of the page in $VIEW_PICTURES, if set.
+// picture writes a picture of the page to $VIEW_PICTURES, if set.
 func picture(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
 	dir := os.Getenv("VIEW_PICTURES")

@@ -119,11 +119,12 @@ func TestKubectlVgpuWithoutExec(t *testing.T) {
 	}
 	processes, err := bed.KubectlVgpu(t.Context(), "--as", reader, "ps", "-A", "-o", "json")
 	if err != nil || !strings.Contains(processes, `"pid"`) || strings.Contains(processes, "--hold") {
-		t.Errorf("the processes contain command lines, or none is there: %s, %v", processes, err)
+		t.Errorf("the processes contain command lines, or no process is listed: %s, %v", processes, err)
 	}
 }
 
-// eventuallyUsed waits until kubectl vgpu reports, for a reader, what a pod holds by the oracle.
+// eventuallyUsed waits until kubectl vgpu reports, for a reader, the memory that a pod holds by the
+// oracle.
 func eventuallyUsed(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	want, last := held(t, pod), ""
@@ -144,7 +145,7 @@ func eventuallyUsed(t *testing.T, pod *corev1.Pod) {
 }
 
 // TestTokensAreRequired checks that neither the view nor the agents answer clients without the right
-// token. Some clients are on the network; others connect through the API server.
+// token. Some clients are on the network; other clients connect through the API server.
 func TestTokensAreRequired(t *testing.T) {
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	agent := "https://" + net.JoinHostPort(bed.Cluster.Address, "9398") + agentapi.OverviewPath
