@@ -17,10 +17,12 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
 type options struct {
@@ -111,8 +113,24 @@ func modesOf(o options, lines *report.Lines) (results []result, err error) {
 			results = append(results, r)
 			broken = append(broken, r.broken())
 		}
+		broken = append(broken, behind(results, kind.resources))
 	}
 	return results, errors.Join(broken...)
+}
+
+// behind checks that the mode fit fills a cluster with the policy binpack as full as the mode
+// scheduler, within 2 %.
+func behind(results []result, resources string) error {
+	of := func(mode string) float64 {
+		i := slices.IndexFunc(results, func(r result) bool {
+			return r.Mode == mode && r.Policy == config.PlaceBinpack && r.Resources == resources
+		})
+		return results[i].Utilisation
+	}
+	if fit, exact := of("fit"), of("scheduler"); fit < 0.98*exact {
+		return fmt.Errorf("fit, binpack, %s: utilisation %.3f, by the exact scheduler %.3f", resources, fit, exact)
+	}
+	return nil
 }
 
 // inParallel calls do for each i below n, with as many concurrent calls as the machine has
@@ -156,6 +174,8 @@ func scenarios(o options, sizes []size) (all []scenario) {
 		policies := []string{"binpack", "spread"}
 		if m.offer == nil {
 			policies = append(policies, byFragmentation)
+		} else {
+			policies = append(policies, unscored)
 		}
 		for _, policy := range policies {
 			all = append(all, scenario{

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -35,10 +34,10 @@ type node struct {
 	// that the bound pods request, and capacity is the amount that the Node offers.
 	resources           []string
 	requested, capacity []int64
-	// labels are the rooms for each number of GPUs in counts. turns is the number of pods that the
-	// scheduler may bind to the node. If labels is nil, turns has no effect.
-	labels [][]room
-	turns  int
+	// rooms are the rooms that the labels of the Node contain. turns is the number of pods that the
+	// scheduler may bind to the node. If rooms is nil, turns has no effect.
+	rooms request.Rooms
+	turns int
 	// patch is the time at which the next patch of the Node arrives, or 0 if no patch is pending.
 	patch time.Duration
 }
@@ -122,51 +121,12 @@ func (n *node) offer(left map[string]request.Left) {
 	}
 }
 
-// counts are the numbers of GPUs for which a Node has labels.
-var counts = []int{1, 2, 4, 8}
-
-// offerFit offers the sums, a turn for one more pod, and labels with the rooms of 1, 2, 4 and 8
-// GPUs.
+// offerFit offers the sums, a turn for one more pod, and the rooms of the node's GPUs.
 func (n *node) offerFit() {
 	left := n.left()
 	n.offer(left)
-	rooms := make([]room, 0, len(left))
-	for _, l := range left {
-		rooms = append(rooms, roomOf(l))
-	}
-	n.labels = make([][]room, len(counts))
-	for i, gpus := range counts {
-		n.labels[i] = frontier(rooms, gpus)
-	}
+	n.rooms = request.RoomsOf(n.gpus, left, n.cfg)
 	n.turns = len(n.bound) + 1
-}
-
-// room is a GPU's free memory in MiB, and its free time in percent.
-type room struct{ mib, percent int64 }
-
-func roomOf(l request.Left) room {
-	return room{int64(l.Memory / request.MiB), int64(l.ComputePPM / (request.Whole / 100))}
-}
-
-func (r room) fits(s size) bool { return r.mib >= s.mib && r.percent >= s.percent }
-
-// frontier returns the largest rooms that at least `gpus` GPUs have each. No returned room has as
-// much of both memory and time as another returned room.
-func frontier(rooms []room, gpus int) (largest []room) {
-	rooms = slices.SortedFunc(slices.Values(rooms), func(a, b room) int {
-		return cmp.Or(cmp.Compare(b.mib, a.mib), cmp.Compare(b.percent, a.percent))
-	})
-	var times []int64 // of the GPUs with at least as much memory, in falling order
-	most := int64(-1)
-	for _, r := range rooms {
-		i, _ := slices.BinarySearchFunc(times, r.percent, func(a, b int64) int { return cmp.Compare(b, a) })
-		times = slices.Insert(times, i, r.percent)
-		if len(times) >= gpus && times[gpus-1] > most {
-			most = times[gpus-1]
-			largest = append(largest, room{r.mib, most})
-		}
-	}
-	return largest
 }
 
 // admits reports whether the stock scheduler finds room for a pod by the sums of the resources. If
@@ -177,11 +137,7 @@ func (n *node) admits(p *pod) bool {
 			return false
 		}
 	}
-	if n.labels == nil {
-		return true
-	}
-	i := slices.IndexFunc(counts, func(gpus int) bool { return int64(gpus) >= p.gpus })
-	return len(n.bound) < n.turns && i >= 0 && slices.ContainsFunc(n.labels[i], func(r room) bool { return r.fits(p.size) })
+	return n.rooms == nil || len(n.bound) < n.turns && n.rooms.Fits(p.gpus, p.room)
 }
 
 // filled returns the used fraction of the node's capacity with a pod, as NodeResourcesFit scores

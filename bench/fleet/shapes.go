@@ -45,6 +45,8 @@ var builtIn = []struct {
 type shape struct {
 	size
 	asked request.Pod
+	// room is the need of each GPU, as the policy of the mode fit computes the need.
+	room request.Room
 	// units is the amount of each counted resource, as the scheduler counts amounts.
 	units []int64
 	// usual is the shape in the form of package fragmentation.
@@ -93,10 +95,19 @@ func shapesOf(sizes []size, cfg config.Config, resources []string) ([]shape, err
 				units[i] = used[name]
 			}
 			usual := fragmentation.Shape{GPUs: int(s.gpus), Part: fragmentation.Part{Memory: s.mib, Compute: s.percent}}
-			all = append(all, shape{s, asked, units, usual})
+			all = append(all, shape{s, asked, roomFor(s, asked), units, usual})
 		}
 	}
 	return all, nil
+}
+
+// roomFor returns the room that a pod needs on each of its GPUs.
+func roomFor(s size, asked request.Pod) request.Room {
+	r := request.Room{MiB: s.mib, Cores: s.percent}
+	if asked.Containers[0].Shares[0].Exclusive {
+		r.Percent = 100
+	}
+	return r
 }
 
 // container is the name of each pod's container.

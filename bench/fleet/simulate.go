@@ -35,22 +35,27 @@ type mode struct {
 	taken, freed time.Duration
 }
 
-// modes are the modes. In sums, the scheduler knows the capacity that the patcher offers. In fit, a
-// design that is not built (decision 39), the scheduler knows single GPUs from labels of the Nodes.
-// In scheduler, the scheduler knows each node's ledger.
+// modes are the modes. In sums, the scheduler knows the capacity that the patcher offers. In fit, the
+// scheduler also knows the free capacity of single GPUs from labels, and binds one pod to a node
+// between two updates. In scheduler, the scheduler knows each node's ledger.
 var modes = []mode{
 	{"sums", (*node).offerSums, 200 * time.Millisecond, 5 * time.Second},
 	{"fit", (*node).offerFit, 200 * time.Millisecond, 200 * time.Millisecond},
 	{name: "scheduler"},
 }
 
-// byFragmentation is the policy of package fragmentation, which needs the mode scheduler.
-const byFragmentation = "fragmentation"
+const (
+	// byFragmentation is the policy of package fragmentation, which needs the mode scheduler.
+	byFragmentation = "fragmentation"
+	// unscored is the default of kube-scheduler, whose scores ignore extended resources. The agents
+	// use binpack.
+	unscored = "unscored"
+)
 
 // scenario is the configuration of a simulation.
 type scenario struct {
 	mode   mode
-	policy string // config.PlaceBinpack, config.PlaceSpread or byFragmentation
+	policy string // config.PlaceBinpack, config.PlaceSpread, byFragmentation or unscored
 	sizes  []size
 	nodes  int
 	gpus   int           // of each node
@@ -87,10 +92,12 @@ type pod struct {
 type fleet struct {
 	scenario
 	clock
-	random  *rand.Rand
-	shapes  []shape
-	weights int // the sum of the shapes'
-	nodes   []*node
+	// random decides the arrivals and lives of pods, and ties decides between nodes with equal scores.
+	// Thus all modes get the same pods.
+	random, ties *rand.Rand
+	shapes       []shape
+	weights      int // the sum of the shapes'
+	nodes        []*node
 	// usual is the cluster in the form of package fragmentation.
 	usual *fragmentation.Cluster
 	pods  int
@@ -129,7 +136,7 @@ const slots = 100
 func newFleet(s scenario) (*fleet, error) {
 	cfg := config.Default()
 	cfg.Node.SlotsPerGPU, cfg.Dialects.Volcano.NumberPerGPU = slots, slots
-	if s.policy != byFragmentation {
+	if s.policy == config.PlaceBinpack || s.policy == config.PlaceSpread {
 		cfg.Placement.Policy = s.policy
 	}
 	resources := slices.Sorted(maps.Keys(request.Capacity([]gpu.GPU{{UUID: "any", MemoryBytes: s.memory, Healthy: true}}, cfg)))
@@ -137,7 +144,7 @@ func newFleet(s scenario) (*fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &fleet{scenario: s, random: rand.New(rand.NewPCG(s.seed, 0)), shapes: shapes}
+	f := &fleet{scenario: s, random: rand.New(rand.NewPCG(s.seed, 0)), ties: rand.New(rand.NewPCG(s.seed, 1)), shapes: shapes}
 	for i := range shapes {
 		f.weights += shapes[i].weight
 	}
@@ -204,7 +211,7 @@ func (f *fleet) schedule(p *pod) {
 		if best == nil || score > most {
 			best, most, equals = n, score, 1
 		} else if score == most {
-			if equals++; f.random.IntN(equals) == 0 {
+			if equals++; f.ties.IntN(equals) == 0 {
 				best = n
 			}
 		}
@@ -231,6 +238,8 @@ func (f *fleet) score(n *node, p *pod) float64 {
 		return -n.filled(p)
 	case byFragmentation:
 		return -f.cost(n, p).value
+	case unscored:
+		return 0
 	}
 	return n.filled(p)
 }
@@ -339,12 +348,13 @@ func (f *fleet) sample() {
 	f.measured.utilisation += float64(f.held) / all
 	var free, lost float64
 	for _, n := range f.nodes {
-		for _, l := range n.ledger.Left(nil) {
-			r := roomOf(l)
-			free += float64(r.mib)
+		left := n.ledger.Left(nil)
+		for _, g := range n.gpus {
+			r := request.RoomOf(g, left[g.UUID], n.cfg)
+			free += float64(r.MiB)
 			for i := range f.shapes {
-				if !r.fits(f.shapes[i].size) {
-					lost += float64(r.mib) * float64(f.shapes[i].weight) / float64(f.weights)
+				if !r.Holds(f.shapes[i].room) {
+					lost += float64(r.MiB) * float64(f.shapes[i].weight) / float64(f.weights)
 				}
 			}
 		}

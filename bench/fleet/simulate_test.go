@@ -72,42 +72,14 @@ func TestTheLedgerAgrees(t *testing.T) {
 	}
 }
 
-func TestFrontier(t *testing.T) {
-	rooms := []room{{10, 50}, {40, 20}, {30, 30}, {30, 10}, {20, 60}, {0, 100}}
-	for gpus, want := range map[int][]room{
-		1: {{40, 20}, {30, 30}, {20, 60}, {0, 100}},
-		2: {{30, 20}, {20, 30}, {10, 50}, {0, 60}},
-		4: {{20, 10}, {10, 20}, {0, 30}},
-		6: {{0, 10}},
-		8: nil,
-	} {
-		if diff := cmp.Diff(want, frontier(rooms, gpus), cmp.AllowUnexported(room{})); diff != "" {
-			t.Errorf("of %d GPUs:\n%s", gpus, diff)
+func TestBehind(t *testing.T) {
+	for fit, want := range map[float64]bool{0.8: false, 0.79: false, 0.78: true} {
+		results := []result{
+			{Mode: "fit", Policy: "spread", Resources: "memory", Utilisation: 0.1}, {Mode: "fit", Policy: "binpack", Resources: "memory", Utilisation: fit},
+			{Mode: "scheduler", Policy: "binpack", Resources: "memory+cores", Utilisation: 0.9}, {Mode: "scheduler", Policy: "binpack", Resources: "memory", Utilisation: 0.8},
 		}
-	}
-}
-
-// TestFrontierByDefinition compares frontier with all rooms of a few GPUs.
-func TestFrontierByDefinition(t *testing.T) {
-	var some []room
-	for i := range int64(7) {
-		some = append(some, room{i * 5 % 7, i * 3 % 5})
-	}
-	for gpus := 1; gpus <= len(some); gpus++ {
-		for mib := range int64(8) {
-			for percent := range int64(6) {
-				asked := size{mib: mib, percent: percent}
-				have := 0
-				for _, r := range some {
-					if r.fits(asked) {
-						have++
-					}
-				}
-				labelled := slices.ContainsFunc(frontier(some, gpus), func(r room) bool { return r.fits(asked) })
-				if labelled != (have >= gpus) {
-					t.Errorf("%d GPUs with %+v: labelled %t, and %d have it", gpus, asked, labelled, have)
-				}
-			}
+		if err := behind(results, "memory"); (err != nil) != want {
+			t.Errorf("%v: %v", fit, err)
 		}
 	}
 }

@@ -85,10 +85,10 @@ func Free(gpus []gpu.GPU, left map[string]Left, cfg config.Config) map[string]in
 	return total
 }
 
-// Asking returns the pods that have not ended and name a resource of an enabled dialect.
+// Asking returns the pods that have not ended and name a resource of an enabled dialect or a turn.
 func Asking(pods []*corev1.Pod, cfg config.Dialects) []*corev1.Pod {
 	ours := make(map[corev1.ResourceName]bool)
-	for _, name := range Names(cfg) {
+	for _, name := range countedNames(cfg) {
 		ours[corev1.ResourceName(name)] = true
 	}
 	var asking []*corev1.Pod
@@ -122,14 +122,18 @@ func Names(cfg config.Dialects) []string {
 	return all
 }
 
-// Used returns the amounts of every enabled dialect's resources that pods hold, as the scheduler
-// and kubelet count the amounts. Used ignores pods that have ended. The Node's capacity must never
-// be less than the amounts. A pod needs the larger of two amounts. The first amount is the sum of
-// the app containers and sidecars. The second amount is the largest sum of an init container and
-// its earlier sidecars.
+// countedNames returns the resources of all enabled dialects and the pods' turns. Pods keep their
+// turns if the mode of scheduling changes.
+func countedNames(cfg config.Dialects) []string { return append(Names(cfg), FitTurn) }
+
+// Used returns the amounts of turns and of every enabled dialect's resources that pods hold, as the
+// scheduler and kubelet count the amounts. Used ignores pods that have ended. The Node's capacity
+// must never be less than the amounts. A pod needs the larger of two amounts. The first amount is
+// the sum of the app containers and sidecars. The second amount is the largest sum of an init
+// container and its earlier sidecars.
 func Used(pods []*corev1.Pod, cfg config.Dialects) map[string]int64 {
 	total := make(map[string]int64)
-	names := Names(cfg)
+	names := countedNames(cfg)
 	for _, pod := range Asking(pods, cfg) {
 		for _, name := range names {
 			Sum(total, map[string]int64{name: podUnits(&pod.Spec, corev1.ResourceName(name))})
