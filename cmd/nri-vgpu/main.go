@@ -35,8 +35,8 @@ func run(ctx context.Context, f flags) error {
 		return errors.New("no node name: set --node-name or NODE_NAME")
 	}
 	return agent.Run(ctx, agent.Options{
-		File: file, DriverRoot: f.driverRoot, Node: f.nodeName, Kubeconfig: f.kubeconfig,
-		CertificateDir: f.certificates, OverviewAddress: f.overview, Log: log,
+		File: file, DriverRoot: f.driverRoot, Node: f.nodeName, PodNamespace: f.podNamespace, PodName: f.podName,
+		Kubeconfig: f.kubeconfig, CertificateDir: f.certificates, OverviewAddress: f.overview, Log: log,
 	})
 }
 
@@ -45,7 +45,10 @@ type flags struct {
 	config     string
 	kubeconfig string
 	nodeName   string
-	driverRoot string
+	podName    string
+	// podNamespace is the namespace of the agent's pod.
+	podNamespace string
+	driverRoot   string
 	// certificates is the directory of the metrics server's certificate.
 	certificates string
 	// overview is the address at which nri-vgpu-view reads the agent's data.
@@ -64,6 +67,8 @@ func command() *cobra.Command {
 	set := cmd.Flags()
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig; default: the pod's service account")
 	set.StringVar(&f.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node's Node object; default: $NODE_NAME")
+	set.StringVar(&f.podName, "pod-name", os.Getenv("POD_NAME"), "name of the agent's pod, for scheduling.mode \"fit\"; default: $POD_NAME")
+	set.StringVar(&f.podNamespace, "pod-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the agent's pod; default: $POD_NAMESPACE")
 	set.StringVar(&f.driverRoot, "driver-root", "", "root file system of the driver; overrides driver.root of config.toml")
 	set.StringVar(&f.certificates, "metrics-certificate-dir", "", "directory of tls.crt and tls.key for metrics.authentication; default: a self-signed certificate")
 	set.StringVar(&f.overview, "overview-address", "", "address that serves the node's GPUs and containers to nri-vgpu-view, over TLS and to tokens with the right to get "+agentapi.OverviewPath+"; empty: do not serve")

@@ -21,6 +21,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/detect"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/evict"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/foreign"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/full"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/heartbeat"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
@@ -62,6 +63,8 @@ type Options struct {
 	DriverRoot string
 	// Node is the name of the agent's node.
 	Node string
+	// PodNamespace and PodName name the agent's pod, for the mode fit.
+	PodNamespace, PodName string
 	// Kubeconfig is the path of a kubeconfig, or empty for the pod's service account.
 	Kubeconfig string
 	// CertificateDir contains the certificate of the metrics, or is empty.
@@ -78,14 +81,14 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	o.Log.Info("starting", "version", version.Version, "node", o.Node)
-	cfg, err := daemon.Pool(ctx, o.File, clients.reads, o.Node, o.Log)
+	pooled, err := daemon.Pool(ctx, o.File, clients.reads, o.Node, o.Log)
 	if err != nil {
 		return err
 	}
 	if o.DriverRoot != "" {
-		cfg.Driver.Root = o.DriverRoot
+		pooled.Driver.Root = o.DriverRoot
 	}
-	parts, err := assemble(ctx, cfg, o.Node, clients, o.Log)
+	parts, err := assemble(ctx, o, pooled, clients)
 	if err != nil {
 		return err
 	}
@@ -100,7 +103,9 @@ func Run(ctx context.Context, o Options) error {
 			return nil
 		})
 	}
-	group.Go(func() error { return endpoint.Run(ctx, parts.endpoint(cfg.Config, o.CertificateDir, clients, o.Log)) })
+	group.Go(func() error {
+		return endpoint.Run(ctx, parts.endpoint(pooled.Config, o.CertificateDir, clients, o.Log))
+	})
 	if o.OverviewAddress != "" {
 		group.Go(func() error {
 			return endpoint.ServeAuthorized(ctx, o.OverviewAddress, parts.overview(ctx, o.Log), clients.reviews, "", o.Log)
@@ -182,8 +187,8 @@ func (p *parts) stays(ctx context.Context) error {
 	}
 }
 
-func assemble(ctx context.Context, pooled daemon.Pooled, node string, clients clients, log *slog.Logger) (*parts, error) {
-	cfg := pooled.Config
+func assemble(ctx context.Context, o Options, pooled daemon.Pooled, clients clients) (*parts, error) {
+	cfg, node, log := pooled.Config, o.Node, o.Log
 	p := parts{metrics: prometheus.NewRegistry(), moved: loop.NewWakeup()}
 	p.events = events.New(events.Options{Client: clients.writes, Node: node, Log: log})
 	driver := nvml.Options{Root: cfg.Driver.Root, Library: cfg.Driver.NVMLLibrary}
@@ -223,6 +228,7 @@ func assemble(ctx context.Context, pooled daemon.Pooled, node string, clients cl
 			return request.Reads(annotation) || choice.Reads(annotation) || annotation == assign.Annotation ||
 				annotation == kuberesize.Annotation || annotation == kuberesize.ReportAnnotation
 		},
+		Affinity: request.FitAffinity,
 	})
 	if err != nil {
 		return nil, err
@@ -253,6 +259,7 @@ func assemble(ctx context.Context, pooled daemon.Pooled, node string, clients cl
 	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Given: p.hook.Given, Log: log})
 	p.heartbeat = heartbeat.New(heartbeat.Options{
 		Node: node, Pool: pooled.Pool, Config: cfg, Inventory: inventory, Ledger: p.ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
+		Full:    full.New(clients.answers, o.PodNamespace, o.PodName).Set,
 		Volcano: p.volcano.State,
 		Prepare: func(ctx context.Context, gpus []gpu.GPU) { prepare(ctx, p.contexts, gpus) },
 		Changed: func(gpus []gpu.GPU) error {

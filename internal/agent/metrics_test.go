@@ -76,7 +76,7 @@ func assembled(t *testing.T, change func(*config.Config)) *parts {
 	cfg.Driver = config.Driver{Root: dir} // without a driver
 	change(&cfg)
 	client := nobody(t)
-	p, err := assemble(t.Context(), daemon.Pooled{Config: cfg}, "node", clients{reads: client, writes: client, answers: client}, slog.New(slog.DiscardHandler))
+	p, err := assemble(t.Context(), Options{Node: "node", Log: slog.New(slog.DiscardHandler)}, daemon.Pooled{Config: cfg}, clients{reads: client, writes: client, answers: client})
 	if err != nil {
 		t.Fatal(err)
 	}

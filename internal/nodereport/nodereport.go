@@ -46,6 +46,18 @@ type Sums struct {
 	Used map[string]int64 `json:"used,omitempty"`
 	// Free is the unallocated capacity of the GPUs, in the units of each resource.
 	Free map[string]int64 `json:"free,omitempty"`
+	// Fit is omitted unless the agent's mode of scheduling is fit.
+	Fit *Fit `json:"fit,omitempty"`
+}
+
+// Fit describes the free capacity of the node's single GPUs.
+type Fit struct {
+	// Labels are the labels of the Node, with the rooms of the GPUs and the shapes of the node's pods.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Full are the shapes of the node's pods that have no room for another pod, sorted.
+	Full []string `json:"full,omitempty"`
+	// Closed reports whether the Node must offer no turn.
+	Closed bool `json:"closed,omitempty"`
 }
 
 // Volcano is the state of the node's answers to Volcano's scheduler about assigned pods. Once the

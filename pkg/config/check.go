@@ -182,7 +182,7 @@ func (c *checker) placement(p Placement) {
 }
 
 func (c *checker) scheduling(s Scheduling) {
-	c.oneOf("scheduling.mode", s.Mode, ScheduleBySums, ScheduleByPlugin)
+	c.oneOf("scheduling.mode", s.Mode, ScheduleBySums, ScheduleByFit, ScheduleByPlugin)
 }
 
 func (c *checker) howShared(s Sharing) {

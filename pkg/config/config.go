@@ -131,6 +131,7 @@ type Placement struct {
 // These constants are the modes of scheduling.
 const (
 	ScheduleBySums   = "sums"      // by a scheduler that knows the sums of the node's GPUs
+	ScheduleByFit    = "fit"       // by the sums and by labels with the free capacity of single GPUs
 	ScheduleByPlugin = "scheduler" // by nri-vgpu-scheduler
 )
 
@@ -138,6 +139,9 @@ const (
 type Scheduling struct {
 	Mode string `toml:"mode"`
 }
+
+// Fit reports whether the Node has labels with the free capacity of its single GPUs.
+func (s Scheduling) Fit() bool { return s.Mode == ScheduleByFit }
 
 // ByPlugin reports whether nri-vgpu-scheduler binds the node's pods.
 func (s Scheduling) ByPlugin() bool { return s.Mode == ScheduleByPlugin }

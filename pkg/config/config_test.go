@@ -160,8 +160,8 @@ func TestParseRefuses(t *testing.T) {
 			"line 2: sharing.mps.clients_per_gpu is 49; allowed: 1 to 48",
 			"line 3: sharing.mps.clients_per_container is 50; allowed: 1 to 49",
 			"line 4: sharing.mps.shm_size_mib is 0; allowed: 1 to 1048576"}},
-		{"no such scheduler", "[scheduling]\nmode = \"plugin\"", []string{`line 2: scheduling.mode is "plugin"; allowed: sums, scheduler`}},
-		{"no scheduler", "scheduling.mode = \"\"", []string{`line 1: scheduling.mode is ""; allowed: sums, scheduler`}},
+		{"no such scheduler", "[scheduling]\nmode = \"plugin\"", []string{`line 2: scheduling.mode is "plugin"; allowed: sums, fit, scheduler`}},
+		{"no scheduler", "scheduling.mode = \"\"", []string{`line 1: scheduling.mode is ""; allowed: sums, fit, scheduler`}},
 		{"no such taint", "health.taint = \"some\"", []string{`line 1: health.taint is "some"; allowed: off, any, all`}},
 		{"an XID that cannot be", "[health]\nignored_xids = [13, 0]", []string{
 			"line 2: health.ignored_xids[1] is 0; allowed: 1 to 9999"}},

@@ -94,7 +94,34 @@ func capacity(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) Resources
 		}
 	}
 	keepVolcano(desired, cfg.Dialects.Volcano)
+	turns := sums.Used[request.FitTurn]
+	if len(desired) > 0 && fits(sums, cfg) && !sums.Fit.Closed {
+		turns++
+	}
+	if turns > 0 {
+		desired[request.FitTurn] = turns
+	}
 	return desired
+}
+
+// fits reports whether the Node has labels with the free capacity of its single GPUs. An agent in
+// another mode reports no labels.
+func fits(sums nodereport.Sums, cfg config.Config) bool {
+	return cfg.Scheduling.Fit() && sums.Fit != nil
+}
+
+// desiredLabels returns the labels that a Node must have beside the desired resources.
+func desiredLabels(o Observation, cfg config.Config, desired Resources) map[string]string {
+	if len(desired) == 0 || !fits(*o.Report.Sums, cfg) {
+		return nil
+	}
+	labels := map[string]string{request.FitLabel: "true"}
+	for name, value := range o.Report.Sums.Fit.Labels {
+		if isFitLabel(name) {
+			labels[name] = value
+		}
+	}
+	return labels
 }
 
 // unused returns the capacity of the healthy GPUs less the usage of each dialect's own pods. Usage

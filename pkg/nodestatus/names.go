@@ -21,7 +21,7 @@ const AdvertisedAnnotation = "nri-vgpu.io/advertised"
 // enabledNames returns the resources that the configuration claims. enabledNames omits the names of
 // a disabled dialect: the names may belong to another device plugin on the same node.
 func enabledNames(d config.Dialects) sets.Set[string] {
-	return sets.New(request.Names(d)...)
+	return sets.New(request.Names(d)...).Insert(request.FitTurn)
 }
 
 // parseAdvertised returns the names in the annotation that are valid extended resources. Everyone

@@ -66,7 +66,7 @@ type Patcher struct {
 	pace    *pace
 	metrics *metrics
 
-	applied *Resources    // the last write of this process; nil before the first write
+	applied *offer        // the last write of this process; nil before the first write
 	listed  string        // the list of GPUs of the last write that changed it; "" is none
 	said    loop.Failures // by topic
 	volcano registration
@@ -75,6 +75,16 @@ type Patcher struct {
 
 	mu    sync.Mutex
 	state state
+}
+
+// offer consists of the Node's resources, and of its labels for the mode fit.
+type offer struct {
+	resources Resources
+	labels    map[string]string
+}
+
+func (o offer) equal(p offer) bool {
+	return maps.Equal(o.resources, p.resources) && maps.Equal(o.labels, p.labels)
 }
 
 // state is the loop's state for health, readiness and metrics.
@@ -184,10 +194,15 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 	}
 	desired, why := Desired(observed, p.opts.Config, node.Labels, p.opts.StaleAfter, now)
 	unsure := undecided(observed, p.opts.StaleAfter, now)
+	want := offer{desired, nil}
 	if unsure {
-		desired = p.kept(node)
+		want = p.kept(node)
+		desired = want.resources
+	} else {
+		want.labels = desiredLabels(observed, p.opts.Config, desired)
 	}
 	patch := Plan(node, desired, p.claimed)
+	patch.Labels = planLabels(node, want.labels)
 	if !notUnderstood(observed, p.opts.StaleAfter, now) {
 		patch.Condition = changed(node, condition(observed, node, p.opts.StaleAfter, now), now)
 		patch.Annotations = p.volcano.plan(node, observed, desired, p.opts.Config, now)
@@ -195,7 +210,7 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 	if !unsure {
 		planGPUs(node, observed, desired, p.opts.Config, patch.Annotations)
 	}
-	node, delay, problem := p.converge(ctx, node, desired, patch, observed, why)
+	node, delay, problem := p.converge(ctx, node, want, patch, observed, why)
 	p.keepTaint(ctx, node, observed, now)
 	p.publish(state{turn: now, observed: observed, desired: desired, advertised: advertised(node, desired), problem: problem})
 	return delay
@@ -204,14 +219,14 @@ func (p *Patcher) sync(ctx context.Context) time.Duration {
 // converge writes the desired state to the Node. converge returns the resulting
 // Node. If the Node is not as desired, converge also returns the delay before a
 // retry and the reason.
-func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resources, patch Patch, observed Observation, why string) (*corev1.Node, time.Duration, string) {
+func (p *Patcher) converge(ctx context.Context, node *corev1.Node, want offer, patch Patch, observed Observation, why string) (*corev1.Node, time.Duration, string) {
 	if patch.Empty() {
 		p.metrics.reconciles.WithLabelValues(resultUnchanged).Inc()
 		p.pace.succeeded()
-		p.applied = &desired
+		p.applied = &want
 		return node, 0, ""
 	}
-	reason := p.reason(patch, desired)
+	reason := p.reason(patch, want)
 	if d := p.pace.wait(reason == reasonRestore, time.Now()); d > 0 {
 		p.metrics.reconciles.WithLabelValues(resultDeferred).Inc()
 		p.sayContested(reason, node, patch)
@@ -226,19 +241,19 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, desired Resou
 		p.pace.failed(now)
 		return node, p.pace.wait(false, now), err.Error()
 	}
-	p.applied = &desired
+	p.applied = &want
 	if gpus, changed := patch.Annotations[assign.GPUsAnnotation]; changed {
 		p.listed = listed(gpus)
 	}
 	p.pace.succeeded()
 	p.volcano.written(patch.Annotations, observed, time.Now())
 	p.metrics.reconciles.WithLabelValues(resultWritten).Inc()
-	p.sayWritten(reason, why, desired, patch)
+	p.sayWritten(reason, why, want.resources, patch)
 	return patched, 0, ""
 }
 
-// kept returns the resources on the Node that the patcher advertised.
-func (p *Patcher) kept(node *corev1.Node) Resources {
+// kept returns the resources and labels on the Node that the patcher advertised.
+func (p *Patcher) kept(node *corev1.Node) offer {
 	if p.applied != nil {
 		return *p.applied
 	}
@@ -248,7 +263,9 @@ func (p *Patcher) kept(node *corev1.Node) Resources {
 			kept[name] = quantity.Value()
 		}
 	}
-	return kept
+	labels := maps.Clone(node.Labels)
+	maps.DeleteFunc(labels, func(name, _ string) bool { return !isFitLabel(name) })
+	return offer{kept, labels}
 }
 
 // advertised returns the Node's current units of the desired resources.
@@ -288,7 +305,7 @@ const (
 	reasonAnnotations = "annotations" // only the annotations for schedulers change
 )
 
-func (p *Patcher) reason(patch Patch, desired Resources) string {
+func (p *Patcher) reason(patch Patch, want offer) string {
 	switch {
 	case patch.onlyCondition():
 		return reasonCondition
@@ -296,9 +313,9 @@ func (p *Patcher) reason(patch Patch, desired Resources) string {
 		return reasonRestore
 	case patch.onlyAnnotations():
 		return reasonAnnotations
-	case p.applied != nil && maps.Equal(*p.applied, desired):
+	case p.applied != nil && p.applied.equal(want):
 		return reasonRestore
-	case len(desired) == 0:
+	case len(want.resources) == 0:
 		return reasonWithdraw
 	}
 	return reasonAdvertise
@@ -330,6 +347,9 @@ func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch)
 	p.metrics.patches.WithLabelValues(reason).Inc()
 	p.say("contested", nil)
 	attrs := []any{"node", p.opts.NodeName, "resources", strings.Join(patch.Resources(), ",")}
+	if len(patch.Labels) > 0 {
+		attrs = append(attrs, "labels", len(patch.Labels))
+	}
 	switch reason {
 	case reasonCondition:
 		p.opts.Log.Info("changed the node's condition", "node", p.opts.NodeName, "status", patch.Condition.Status,

@@ -367,11 +367,11 @@ func TestKept(t *testing.T) {
 			testMemory: "1", "nri-vgpu.io/vgpu-cores": "0", "nri-vgpu.io/vgpu-number": "3", other: "2",
 		})},
 	}
-	if diff := cmp.Diff(Resources{testMemory: 1}, p.kept(node)); diff != "" {
+	if diff := cmp.Diff(Resources{testMemory: 1}, p.kept(node).resources); diff != "" {
 		t.Errorf("of an earlier patcher (-want +got):\n%s", diff)
 	}
-	p.applied = &Resources{testMemory: 7}
-	if diff := cmp.Diff(Resources{testMemory: 7}, p.kept(node)); diff != "" {
+	p.applied = &offer{resources: Resources{testMemory: 7}}
+	if diff := cmp.Diff(Resources{testMemory: 7}, p.kept(node).resources); diff != "" {
 		t.Errorf("of this one (-want +got):\n%s", diff)
 	}
 }

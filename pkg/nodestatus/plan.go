@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // Patch is the change that a Node needs: units to set and names to remove. The
@@ -28,6 +31,8 @@ type Patch struct {
 	Annotation *string
 	// Annotations are annotations for schedulers; nil removes an annotation.
 	Annotations map[string]*string
+	// Labels are labels for the mode fit; nil removes a label.
+	Labels map[string]*string
 	// Condition is the condition to set; nil does not change the condition.
 	Condition *corev1.NodeCondition
 	// RemoveCondition removes the condition.
@@ -56,6 +61,26 @@ func Plan(node *corev1.Node, desired Resources, claimed sets.Set[string]) Patch 
 	return p
 }
 
+// planLabels returns the necessary changes of the Node's labels for the mode fit.
+func planLabels(node *corev1.Node, desired map[string]string) map[string]*string {
+	change := map[string]*string{}
+	for name, value := range desired {
+		if have, ok := node.Labels[name]; !ok || have != value {
+			change[name] = &value
+		}
+	}
+	for name := range node.Labels {
+		if _, wanted := desired[name]; !wanted && isFitLabel(name) {
+			change[name] = nil
+		}
+	}
+	return change
+}
+
+func isFitLabel(name string) bool {
+	return name == request.FitLabel || strings.HasPrefix(name, request.FitPrefix)
+}
+
 func diff(current corev1.ResourceList, desired Resources, own sets.Set[string]) Change {
 	change := Change{Set: Resources{}, Remove: sets.New[string]()}
 	for name, units := range desired {
@@ -82,10 +107,10 @@ func (p Patch) onlyCondition() bool {
 	return p.onlyAnnotations() && len(p.Annotations) == 0
 }
 
-// onlyAnnotations reports whether the resources and their annotation need no
-// change.
+// onlyAnnotations reports whether the resources, their annotation and the labels
+// need no change.
 func (p Patch) onlyAnnotations() bool {
-	return p.Capacity.empty() && p.Allocatable.empty() && p.Annotation == nil
+	return p.Capacity.empty() && p.Allocatable.empty() && p.Annotation == nil && len(p.Labels) == 0
 }
 
 func (c Change) empty() bool { return len(c.Set) == 0 && len(c.Remove) == 0 }
@@ -107,7 +132,8 @@ type mergePatch struct {
 }
 
 type mergeMetadata struct {
-	Annotations map[string]*string `json:"annotations"`
+	Annotations map[string]*string `json:"annotations,omitempty"`
+	Labels      map[string]*string `json:"labels,omitempty"`
 }
 
 type mergeStatus struct {
@@ -125,8 +151,8 @@ type noCondition struct {
 // JSON returns the strategic merge patch for nodes/NAME/status.
 func (p Patch) JSON() ([]byte, error) {
 	var m mergePatch
-	if p.Annotation != nil || len(p.Annotations) > 0 {
-		m.Metadata = &mergeMetadata{Annotations: map[string]*string{}}
+	if p.Annotation != nil || len(p.Annotations) > 0 || len(p.Labels) > 0 {
+		m.Metadata = &mergeMetadata{Annotations: map[string]*string{}, Labels: p.Labels}
 		maps.Copy(m.Metadata.Annotations, p.Annotations)
 	}
 	if p.Annotation != nil {

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 func resourceList(pairs map[string]string) corev1.ResourceList {
@@ -132,7 +134,7 @@ func TestPlan(t *testing.T) {
 
 func TestEnabledNamesLeavesDisabledDialectsAlone(t *testing.T) {
 	cfg := nativeOnly()
-	want := []string{"nri-vgpu.io/vgpu-cores", "nri-vgpu.io/vgpu-memory", "nri-vgpu.io/vgpu-memory-percentage", "nri-vgpu.io/vgpu-number"}
+	want := []string{request.FitTurn, "nri-vgpu.io/vgpu-cores", "nri-vgpu.io/vgpu-memory", "nri-vgpu.io/vgpu-memory-percentage", "nri-vgpu.io/vgpu-number"}
 	if diff := cmp.Diff(want, sets.List(enabledNames(cfg.Dialects))); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}

@@ -20,7 +20,7 @@ import (
 const removeRetry = time.Second
 
 // Remove removes everything that patchers have added to the Node: resources,
-// annotations, condition and taint. Remove retries until ctx ends.
+// labels, annotations, condition and taint. Remove retries until ctx ends.
 func (p *Patcher) Remove(ctx context.Context) error {
 	for {
 		clean, err := p.removeOnce(ctx)
@@ -42,6 +42,7 @@ func (p *Patcher) removeOnce(ctx context.Context) (clean bool, err error) {
 		return err == nil, err // a deleted Node needs no removal
 	}
 	patch := Plan(node, Resources{}, p.claimed)
+	patch.Labels = planLabels(node, nil)
 	patch.RemoveCondition = currentCondition(node) != nil
 	patch.Annotations = map[string]*string{}
 	p.volcano.withdraw(node, p.opts.Config, patch.Annotations)

@@ -81,6 +81,8 @@ type Options struct {
 	// Changed receives the GPUs whenever they may have changed.
 	Changed func([]gpu.GPU) error
 	Events  Events
+	// Full publishes the shapes of pods that have no room on the node, for the mode fit.
+	Full func(ctx context.Context, shapes []string) error
 	// Volcano, if set, returns the progress of the answers to Volcano's scheduler.
 	Volcano func() nodereport.Volcano
 	Log     *slog.Logger
@@ -103,6 +105,8 @@ type Heartbeat struct {
 	beat atomic.Int64
 	// failure is the state of the driver.
 	failure loop.Failure
+	// unpublished is the state of publishFull.
+	unpublished loop.Failure
 	// health is the last reported reason of each GPU, by UUID: "" is healthy.
 	health map[string]string
 	// begun is when this agent started. registered reports whether the runtime has ever had the
@@ -241,8 +245,26 @@ func (h *Heartbeat) leavesReport(path string) bool {
 	return err == nil && before.PluginRegistered
 }
 
+// publishFull publishes the shapes of pods that have no room, before the Node offers the next turn.
+// If publishFull fails, the Node must not offer a turn.
+func (h *Heartbeat) publishFull(ctx context.Context, sums *nodereport.Sums) {
+	if sums == nil || sums.Fit == nil {
+		return
+	}
+	err := h.Full(ctx, sums.Fit.Full)
+	sums.Fit.Closed = sums.Fit.Closed || err != nil
+	switch h.unpublished.Note(err) {
+	case loop.Recovered:
+		h.Log.Info("published the shapes of pods without room again")
+	case loop.Failed:
+		h.Log.Error("failed to publish the shapes of pods without room; the Node accepts no pods with GPUs", "error", err)
+	case loop.Unchanged:
+	}
+}
+
 // report writes node.json, unless ctx has ended.
 func (h *Heartbeat) report(ctx context.Context, gpus []gpu.GPU, sums *nodereport.Sums) {
+	h.publishFull(ctx, sums)
 	h.told, h.toldGPUs = sums, gpus
 	path := filepath.Join(h.Config.Paths.RunDir, nodereport.FileName)
 	if h.leavesReport(path) {

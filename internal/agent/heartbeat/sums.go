@@ -4,6 +4,7 @@ package heartbeat
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,10 +26,39 @@ func (h *Heartbeat) sums(gpus []gpu.GPU) *nodereport.Sums {
 		return nil
 	}
 	all, used := h.asking()
-	return &nodereport.Sums{
-		Used: used,
-		Free: request.Free(gpus, h.Ledger.Left(h.coming(all)), h.Config),
+	left := h.Ledger.Left(h.coming(all))
+	sums := &nodereport.Sums{Used: used, Free: request.Free(gpus, left, h.Config)}
+	if h.Config.Scheduling.Fit() {
+		sums.Fit = fit(request.RoomsOf(gpus, left, h.Config), all)
 	}
+	return sums
+}
+
+// mostShapes bounds the shapes of pods in labels. Tenants can bind more pods to a node than can run.
+const mostShapes = 256
+
+// fit returns the Node's labels for the mode fit, and the shapes of pods that have no room. Beyond
+// mostShapes, the shapes of the youngest pods are omitted, and the Node offers no turn.
+func fit(rooms request.Rooms, asking []*corev1.Pod) *nodereport.Fit {
+	f := nodereport.Fit{Labels: rooms.Labels()}
+	seen := map[string]bool{}
+	for _, pod := range slices.SortedFunc(slices.Values(asking), older) {
+		shape := request.ShapeOf(pod)
+		if seen[shape] || shape == "" {
+			continue
+		}
+		if len(seen) == mostShapes {
+			f.Closed = true
+			break
+		}
+		seen[shape] = true
+		f.Labels[request.FitHeld+shape] = "true"
+		if !rooms.FitsShape(shape) {
+			f.Full = append(f.Full, shape)
+		}
+	}
+	slices.Sort(f.Full)
+	return &f
 }
 
 // usage is the use of a pod; nil if the pod requests nothing. foreign is the number of the pod's
@@ -104,9 +134,7 @@ func (h *Heartbeat) coming(asking []*corev1.Pod) []request.Pod {
 			waiting = append(waiting, pod)
 		}
 	}
-	slices.SortFunc(waiting, func(x, y *corev1.Pod) int {
-		return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.UID, y.UID))
-	})
+	slices.SortFunc(waiting, older)
 	var coming []request.Pod
 	for _, pod := range waiting[:min(len(waiting), maxComing)] {
 		asked, err := request.Read(pod, h.Config)
@@ -119,6 +147,11 @@ func (h *Heartbeat) coming(asking []*corev1.Pod) []request.Pod {
 	return coming
 }
 
+// older orders pods by their age, the oldest first.
+func older(x, y *corev1.Pod) int {
+	return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.UID, y.UID))
+}
+
 // urgent reports whether the Node must be updated immediately. If less capacity is free than the
 // Node offers, the scheduler may bind pods that find no room. If the Node offers less than its own
 // pods use, kubelet would reject some of these pods. An increase of the free capacity can wait for
@@ -126,6 +159,10 @@ func (h *Heartbeat) coming(asking []*corev1.Pod) []request.Pod {
 func urgent(told, now *nodereport.Sums) bool {
 	if told == nil || now == nil {
 		return told != now
+	}
+	// In the mode fit, waiting pods need the free capacity, and the next pod needs a turn.
+	if now.Fit != nil && !reflect.DeepEqual(told, now) {
+		return true
 	}
 	for name, free := range told.Free {
 		if now.Free[name] < free {

@@ -107,7 +107,7 @@ func reduceLarge(t *testing.T, add func(p *corev1.Pod, i int)) any {
 	for i := 0; i%1000 != 0 || full.Size() < mostPodBytes; i++ {
 		add(full, i)
 	}
-	kept, err := reduce(full, func(string) bool { return true })
+	kept, err := reduce(full, Options{Reads: func(string) bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestReduceKeepsWhatManyAsk(t *testing.T) {
 		}
 		full.Spec.Containers = append(full.Spec.Containers, c)
 	}
-	obj, err := reduce(full, nil)
+	obj, err := reduce(full, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestManyAnnotationsAreKeptSmall(t *testing.T) {
 				if err := one.Unmarshal(raw); err != nil {
 					t.Fatal(err)
 				}
-				reduced, err := reduce(one, reads)
+				reduced, err := reduce(one, Options{Reads: reads})
 				if err != nil {
 					t.Fatal(err)
 				}

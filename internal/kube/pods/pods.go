@@ -75,6 +75,9 @@ type Options struct {
 	// Reads reports whether the program reads an annotation of cached pods. Without Reads, the
 	// cache keeps only the annotations that this package reads.
 	Reads func(annotation string) bool
+	// Affinity returns the part of a pod's affinity that the program reads. Without Affinity, the
+	// cache keeps no affinity.
+	Affinity func(*corev1.Affinity) *corev1.Affinity
 }
 
 // New returns a cache that is empty until Run.
@@ -89,7 +92,7 @@ func New(client kubernetes.Interface, opts Options) (*Cache, error) {
 	}
 	c.informer = cache.NewSharedIndexInformerWithOptions(c.listWatch(), &corev1.Pod{},
 		cache.SharedIndexInformerOptions{Indexers: cache.Indexers{byRuntimeUID: indexRuntimeUID}})
-	transform := func(obj any) (any, error) { return reduce(obj, opts.Reads) }
+	transform := func(obj any) (any, error) { return reduce(obj, opts) }
 	if err := c.informer.SetTransform(transform); err != nil {
 		return nil, fmt.Errorf("set up the pod watch: %w", err)
 	}

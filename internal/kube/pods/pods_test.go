@@ -249,12 +249,17 @@ func TestReduceKeepsWhatIsAsked(t *testing.T) {
 	full.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
 	full.Spec.Volumes = []corev1.Volume{{Name: "v"}}
 
-	obj, err := reduce(full, func(key string) bool { return key == "keep" })
+	full.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}, PodAffinity: &corev1.PodAffinity{}}
+
+	obj, err := reduce(full, Options{
+		Reads:    func(key string) bool { return key == "keep" },
+		Affinity: func(a *corev1.Affinity) *corev1.Affinity { return &corev1.Affinity{PodAffinity: a.PodAffinity} },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := obj.(*corev1.Pod)
-	if got.ManagedFields != nil || got.Labels != nil || got.Spec.Volumes != nil || got.Spec.Containers[0].Image != "" || got.Spec.InitContainers[0].Command != nil {
+	if got.ManagedFields != nil || got.Labels != nil || got.Spec.Volumes != nil || got.Spec.Containers[0].Image != "" || got.Spec.InitContainers[0].Command != nil || got.Spec.Affinity.NodeAffinity != nil {
 		t.Errorf("kept too much: %+v", got)
 	}
 	if len(got.Annotations) != 2 || got.Annotations["keep"] != "me" || got.Annotations[MirrorAnnotation] != "hash" {
@@ -264,7 +269,7 @@ func TestReduceKeepsWhatIsAsked(t *testing.T) {
 		t.Error("the pod itself was changed")
 	}
 	memory := got.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-memory"]
-	if memory.Value() != 4096 || *got.Spec.InitContainers[0].RestartPolicy != always || got.Spec.EphemeralContainers[0].Name != "debug" {
+	if memory.Value() != 4096 || *got.Spec.InitContainers[0].RestartPolicy != always || got.Spec.EphemeralContainers[0].Name != "debug" || got.Spec.Affinity.PodAffinity == nil {
 		t.Errorf("lost something: %+v", got.Spec)
 	}
 }

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
+)
+
+func fitSite(t *testing.T, gpus int, policy string) *site {
+	cfg := config.Default()
+	cfg.Scheduling.Mode, cfg.Placement.Policy = config.ScheduleByFit, policy
+	var all []gpu.GPU
+	for i := range gpus {
+		all = append(all, gpu.GPU{UUID: fmt.Sprint("GPU-", i), Index: i, MemoryBytes: 16 << 30, Healthy: true})
+	}
+	return newSite(t, cfg, all)
+}
+
+// TestFitIsReportedAtOnce checks that in the mode fit each change of the free capacity, or of the
+// pods, is urgent.
+func TestFitIsReportedAtOnce(t *testing.T) {
+	s := fitSite(t, 2, config.PlaceBinpack)
+	empty := s.heartbeat.sums(s.gpus)
+	if urgent(empty, s.heartbeat.sums(s.gpus)) {
+		t.Error("nothing has changed, and the report is urgent")
+	}
+	pod := podAsking("pod", units{memory: 4096, request.FitTurn: 1})
+	if !s.schedule(pod) {
+		t.Fatal("the pod does not fit")
+	}
+	bound := s.heartbeat.sums(s.gpus)
+	if !urgent(empty, bound) || bound.Used[request.FitTurn] != 1 {
+		t.Errorf("a bound pod is not reported: %+v", bound)
+	}
+	if err := s.start(pod); err != nil {
+		t.Fatal(err)
+	}
+	if urgent(bound, s.heartbeat.sums(s.gpus)) {
+		t.Error("a start changes nothing, and the report is urgent")
+	}
+	s.remove(pod)
+	if !urgent(bound, s.heartbeat.sums(s.gpus)) {
+		t.Error("the capacity that is free again is not reported")
+	}
+	s.heartbeat.Config.Scheduling.Mode = config.ScheduleBySums
+	if sums := s.heartbeat.sums(s.gpus); sums.Fit != nil || urgent(bound, sums) {
+		t.Errorf("in the mode sums the report of more free capacity is urgent: %+v", sums)
+	}
+}
+
+// fits reports whether the scheduler binds a pod of a shape by the Node's labels and by the labels of
+// the agent's pod.
+func (s *site) fits(shape string) bool {
+	fit := s.heartbeat.sums(s.gpus).Fit
+	if fit.Labels[request.FitHeld+shape] != "" {
+		return !slices.Contains(fit.Full, shape)
+	}
+	var gpus int
+	var mib, percent, cores int64
+	if _, err := fmt.Sscanf(shape, "%d-%d-%d-%d", &gpus, &mib, &percent, &cores); err != nil {
+		s.Fatal(err)
+	}
+	for _, n := range request.FitCounts() {
+		if n < gpus {
+			continue
+		}
+		for _, size := range request.FitSizes() {
+			value := func(dimension string) int64 {
+				v, err := strconv.ParseInt(fit.Labels[fmt.Sprint(request.FitPrefix, n, size, "-", dimension)], 10, 64)
+				if err != nil {
+					return -1
+				}
+				return v
+			}
+			if value("memory") >= mib && value("percent") >= percent && value("cores") >= cores {
+				return true
+			}
+		}
+		return false
+	}
+	return false
+}
+
+// shaped adds the condition of the policy to a pod.
+func shaped(pod *corev1.Pod, shape string) *corev1.Pod {
+	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: request.FitHeld + shape, Operator: corev1.NodeSelectorOpExists},
+		}}},
+	}}}
+	return pod
+}
+
+// TestFitKeepsTheConditionsOfPods checks that the labels contain the shape of each pod of the node,
+// and that shapes without room are full.
+func TestFitKeepsTheConditionsOfPods(t *testing.T) {
+	s := fitSite(t, 1, config.PlaceBinpack)
+	held := func() string {
+		fit := s.heartbeat.sums(s.gpus).Fit
+		var held []string
+		for label := range fit.Labels {
+			if shape, ok := strings.CutPrefix(label, request.FitHeld); ok {
+				held = append(held, shape)
+			}
+		}
+		slices.Sort(held)
+		return fmt.Sprint(held, fit.Full)
+	}
+	large := shaped(podAsking("large", units{memory: 9000}), "1-9000-0-0")
+	small := shaped(podAsking("small", units{memory: 3000}), "1-3000-0-0")
+	for _, step := range []struct {
+		do   func() bool
+		want string
+	}{
+		{func() bool { return true }, "[] []"},
+		{func() bool { return s.schedule(large) }, "[1-9000-0-0] [1-9000-0-0]"},
+		{func() bool { return s.schedule(small) }, "[1-3000-0-0 1-9000-0-0] [1-9000-0-0]"},
+		{func() bool { return s.start(large) == nil && s.start(small) == nil }, "[1-3000-0-0 1-9000-0-0] [1-9000-0-0]"},
+		{func() bool { s.remove(large); return true }, "[1-3000-0-0] []"},
+		{func() bool { return s.schedule(podAsking("without the policy", units{memory: 13000})) }, "[1-3000-0-0] [1-3000-0-0]"},
+	} {
+		if !step.do() {
+			t.Fatalf("before %s: a pod does not fit", step.want)
+		}
+		if got := held(); got != step.want {
+			t.Errorf("the held and the full shapes are %s, want %s", got, step.want)
+		}
+	}
+}
+
+// TestFitBoundsShapes checks that the labels contain the shapes of the oldest pods, and that the Node
+// offers no turn beyond the bound.
+func TestFitBoundsShapes(t *testing.T) {
+	documented.Bound(t, "shapes of pods in labels, with the mode `fit`", documented.Count(mostShapes))
+	begin := time.Now()
+	var asking []*corev1.Pod
+	for i := range mostShapes {
+		pod := shaped(podAsking(fmt.Sprint("pod", i), units{memory: 1}), fmt.Sprintf("1-%d-0-0", i+1))
+		pod.CreationTimestamp = metav1.NewTime(begin.Add(-time.Duration(i) * time.Second))
+		asking = append(asking, pod)
+	}
+	if f := fit(nil, asking); f.Closed || len(f.Labels) != mostShapes || len(f.Full) != mostShapes {
+		t.Errorf("closed is %t with %d labels, and %d shapes are full", f.Closed, len(f.Labels), len(f.Full))
+	}
+	young := shaped(podAsking("young", units{memory: 1}), "1-9999-0-0")
+	young.CreationTimestamp = metav1.NewTime(begin.Add(time.Second))
+	f := fit(nil, append([]*corev1.Pod{young}, asking...))
+	if !f.Closed || len(f.Labels) != mostShapes || f.Labels[request.FitHeld+"1-9999-0-0"] != "" {
+		t.Errorf("closed is %t with %d labels: %v", f.Closed, len(f.Labels), f.Labels)
+	}
+}
+
+// TestFitOffersNoTurnUnpublished checks that the Node must offer no turn if the labels of the agent's
+// pod are not up to date.
+func TestFitOffersNoTurnUnpublished(t *testing.T) {
+	s := fitSite(t, 1, config.PlaceBinpack)
+	failure := errors.New("the API server is away")
+	s.heartbeat.Full = func(context.Context, []string) error { return failure }
+	for _, want := range []bool{true, true, false} {
+		if !want {
+			failure = nil
+		}
+		sums := s.heartbeat.sums(s.gpus)
+		s.heartbeat.publishFull(t.Context(), sums)
+		if sums.Fit.Closed != want {
+			t.Errorf("closed is %t after %v", sums.Fit.Closed, failure)
+		}
+	}
+}
+
+// TestFitBindsWhatStarts runs a scheduler on a node with random pods. The scheduler binds one pod at a
+// time if the sums and the labels allow the pod. Each bound pod must start.
+func TestFitBindsWhatStarts(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	bound, waited := 0, 0
+	for run := range 60 {
+		s := fitSite(t, 1+r.IntN(8), []string{config.PlaceBinpack, config.PlaceSpread}[run%2])
+		for i := range 60 {
+			gpus := []int{1, 1, 1, 1, 2, 3, 4}[r.IntN(7)]
+			mib, percent := 512*(1+r.Int64N(32)), 10*r.Int64N(11)
+			shape := fmt.Sprintf("%d-%d-0-%d", gpus, mib, percent)
+			pod := shaped(podAsking(fmt.Sprint("pod", i), units{number: int64(gpus), memory: mib, cores: percent}), shape)
+			if percent == 0 {
+				delete(pod.Spec.Containers[0].Resources.Limits, corev1.ResourceName(cores))
+			}
+			switch {
+			case r.IntN(3) == 0 && len(s.pods) > 0:
+				s.remove(s.pods[r.IntN(len(s.pods))])
+			case !s.fits(shape):
+				waited++
+			case s.schedule(pod):
+				bound++
+				if err := s.start(pod); err != nil {
+					t.Fatalf("run %d: a pod of %d GPUs with %d MiB and %d %%: %v", run, gpus, mib, percent, err)
+				}
+			}
+		}
+	}
+	if bound < 500 || waited < 500 {
+		t.Errorf("%d pods were bound and %d waited: the test tests nothing", bound, waited)
+	}
+}
