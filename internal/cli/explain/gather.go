@@ -138,7 +138,7 @@ func Examine(ctx context.Context, f *fleet.Fleet, name string) ([]doctor.Finding
 	if n.Unknown == nil {
 		n.Overview = nil // the doctor checks the GPUs
 	}
-	findings := n.Findings()
+	findings := append(n.Findings(), gatherScheduling(ctx, f, n.Node.Labels).findings()...)
 	if n.Agent == nil || n.Agent.Down != "" {
 		return findings, nil
 	}
