@@ -9,6 +9,7 @@ type named struct{ key, name string }
 
 func (c *checker) dialects(d Dialects) {
 	c.oneOf("dialects.native.memory_of_cores", d.Native.MemoryOfCores, MemoryProportional, MemoryAll)
+	c.oneOf("dialects.native.amounts", d.Native.Amounts, AmountsPerGPU, AmountsTotal)
 	c.upTo("dialects.aws.slots_per_gpu", d.AWS.SlotsPerGPU, maxAWSSlots)
 	if l := d.AWS.NodeLabel; l != "" && !nodeLabel.MatchString(l) {
 		c.bad("dialects.aws.node_label", `is %q; allowed: a label's key, or key=value, such as "k8s.amazonaws.com/accelerator=vgpu"`, l)

@@ -276,6 +276,12 @@ const (
 	MemoryAll          = "all"          // all memory of the GPU
 )
 
+// These constants are values of Native.Amounts.
+const (
+	AmountsPerGPU = "per-gpu" // memory and time of each GPU
+	AmountsTotal  = "total"   // memory and time of all GPUs of a container together
+)
+
 // Native is nri-vgpu's own dialect.
 type Native struct {
 	Enabled          bool   `toml:"enabled"`
@@ -285,6 +291,8 @@ type Native struct {
 	Cores            string `toml:"cores"`             // percent per GPU
 	// MemoryOfCores is the amount of memory of a request that names cores and no memory.
 	MemoryOfCores string `toml:"memory_of_cores"`
+	// Amounts determines the meaning of amounts of memory and time.
+	Amounts string `toml:"amounts"`
 }
 
 // Alnair is CentaurusInfra's dialect.

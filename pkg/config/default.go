@@ -111,6 +111,7 @@ func defaultDialects() Dialects {
 			MemoryPercentage: "nri-vgpu.io/vgpu-memory-percentage",
 			Cores:            "nri-vgpu.io/vgpu-cores",
 			MemoryOfCores:    MemoryProportional,
+			Amounts:          AmountsPerGPU,
 		},
 		Alnair: Alnair{
 			Enabled: true,

@@ -17,7 +17,7 @@ type hami struct {
 func (hami) name() string { return DialectHAMi }
 
 func (h hami) counting() counting {
-	return counting{h.Number, h.Memory, h.MemoryPercentage, h.Cores, int64(h.MemoryFactor)}
+	return counting{h.Number, h.Memory, h.MemoryPercentage, h.Cores, int64(h.MemoryFactor), false}
 }
 
 func (h hami) resources() []string { return append(h.counting().resources(), h.Priority) }

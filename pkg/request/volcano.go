@@ -19,7 +19,7 @@ type volcano struct {
 func (volcano) name() string { return DialectVolcano }
 
 func (v volcano) counting() counting {
-	return counting{v.Number, v.Memory, v.MemoryPercentage, v.Cores, 1}
+	return counting{v.Number, v.Memory, v.MemoryPercentage, v.Cores, 1, false}
 }
 
 func (v volcano) resources() []string { return v.counting().resources() }

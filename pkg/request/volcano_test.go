@@ -30,7 +30,7 @@ func TestVolcano(t *testing.T) {
 		{"zero memory and cores say nothing", asks{number: "1", memory: "0", cores: "0"},
 			[]Share{{Memory: Memory{PPM: Whole}, Slots: 1}}, ""},
 		{"number zero", asks{number: "0", memory: "1"}, nil, number + " is 0; allowed: 1 to 16"},
-		{"too many cores", asks{number: "1", cores: "150"}, nil, cores + " is 150; allowed: 0 to 100 (percent of each GPU)"},
+		{"too many cores", asks{number: "1", cores: "150"}, nil, cores + " is 150; allowed: 0 to 100 (percent of the time of each GPU)"},
 		{"too much memory", asks{memory: "16777217"}, nil, memory + " is 16777217; allowed"},
 		{"too many percent", asks{percent: "101"}, nil, percent + " is 101; allowed: 0 to 100"},
 	})

@@ -48,6 +48,7 @@ func newWorld(seed uint64) *world {
 	d := &w.cfg.Dialects
 	d.Native.Enabled, d.Alnair.Enabled, d.AWS.Enabled, d.Volcano.Enabled, d.HAMi.Enabled, d.MetaGPU.Enabled = true, true, true, true, true, true
 	d.MetaGPU.AllowSpread = true
+	d.Native.Amounts = []string{config.AmountsPerGPU, config.AmountsTotal}[w.IntN(2)]
 	return w
 }
 
