@@ -147,6 +147,10 @@ HOSTILE ?= 2
 e2e: image scheduler root ## run the end-to-end tests on real local nodes, NODES=3 at a time
 	NODES=$(NODES) CHAOS=$(MINUTES)m HOSTILE=$(HOSTILE) GO=$(GO) tools/e2e.sh
 
+.PHONY: pictures
+pictures: image root ## make the documents' pictures of the web page
+	VIEW_PICTURES=$(CURDIR)/docs/pictures $(GO) test -count=1 -v -run '^TestPage$$' ./test/e2e/view
+
 .PHONY: e2e-matrix
 e2e-matrix: image root ## run a smoke test on other versions of containerd and kubelet; ARGS=-matrix.only=1.7/1.34
 	$(GO) test -count=1 -timeout 60m -v ./test/e2e/matrix -args -matrix.write $(ARGS)

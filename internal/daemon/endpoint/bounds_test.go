@@ -17,7 +17,7 @@ import (
 )
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "connections to the metrics' ports, unread answers", fmt.Sprintf("%d for each address", mostConnections),
+	documented.Bound(t, "connections to the ports of metrics and of the view, unread answers", fmt.Sprintf("%d for each address", mostConnections),
 		documented.Time(usual.header)+" for a header", documented.Time(usual.write)+" for an answer")
 }
 

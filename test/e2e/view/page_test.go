@@ -93,6 +93,7 @@ func TestPage(t *testing.T) {
 	if got := evaluate[float64](ctx, t, shown); uint64(got) != sum {
 		t.Errorf("the page shows %.0f used bytes of all GPUs, and the oracle %d", got, sum)
 	}
+	checkLook(ctx, t)
 	do(ctx, t, chromedp.SendKeys("#filter", "idle"))
 	if rows := evaluate[[]string](ctx, t, `[...document.querySelectorAll("#containers tbody tr")].map((r) => r.dataset.container)`); len(rows) != 1 || rows[0] != "default/idle/main" {
 		t.Errorf("the filter shows %v", rows)
@@ -100,9 +101,15 @@ func TestPage(t *testing.T) {
 	if errors := evaluate[string](ctx, t, `document.getElementById("errors").innerText`); errors != "" {
 		t.Errorf("the page shows errors: %s", errors)
 	}
+}
+
+// checkLook checks that the page fits a phone and a desktop, in light and dark.
+func checkLook(ctx context.Context, t *testing.T) {
+	t.Helper()
 	grounds := map[string]bool{}
+	const phone, desktop = 375, 1280 // pixels
 	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int64{375, 1280} {
+		for _, width := range []int64{phone, desktop} {
 			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
 			if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media); err != nil {
 				t.Fatal(err)
@@ -111,7 +118,9 @@ func TestPage(t *testing.T) {
 			if wide := evaluate[int64](ctx, t, `document.documentElement.scrollWidth`); wide > width {
 				t.Errorf("%s: the page is %d pixels wide on a screen of %d", scheme, wide, width)
 			}
-			picture(ctx, t, fmt.Sprintf("view-%s-%d.png", scheme, width))
+			if width == desktop {
+				picture(ctx, t, fmt.Sprintf("view-%s-%d.png", scheme, width))
+			}
 		}
 		grounds[evaluate[string](ctx, t, `getComputedStyle(document.body).backgroundColor`)] = true
 	}
@@ -135,7 +144,7 @@ func checkRow(ctx context.Context, t *testing.T, pod *corev1.Pod) uint64 {
 	return want
 }
 
-// picture writes a picture of the page to $VIEW_PICTURES, if set.
+// picture writes a picture of the page to $VIEW_PICTURES, if set. "make pictures" sets the variable.
 func picture(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
 	dir := os.Getenv("VIEW_PICTURES")

@@ -32,13 +32,14 @@ const (
 	stranger = "bob"
 )
 
-// workloads starts a pod that fills its limit of 4 GiB, and a pod that holds 1 GiB of 8 GiB and
-// computes. workloads returns the pods.
+// workloads starts three pods, and returns the pods. The pod "full" fills its limit of 4 GiB, "idle"
+// holds 1 GiB of 8 GiB, and "busy" computes.
 func workloads(t *testing.T) []*corev1.Pod {
 	t.Helper()
 	pods := []*corev1.Pod{
 		testbed.Pod("full", testbed.Container("main", testbed.Limits{testbed.Memory: 4096}, "fill", "--max", "16GiB", "--hold", "3600")),
 		testbed.Pod("idle", testbed.Container("main", testbed.Limits{testbed.Memory: 8192, testbed.Cores: 30}, "fill", "--max", "1GiB", "--hold", "3600")),
+		testbed.Pod("busy", testbed.Container("main", testbed.Limits{testbed.Memory: 12288, testbed.Cores: 60}, "spin", "--kernel-us", "2000", "--duration", "3600")),
 	}
 	for i, pod := range pods {
 		if _, err := bed.Create(t.Context(), pod); err != nil {
