@@ -247,3 +247,26 @@ securityContext:
   capabilities: {drop: [ALL]}
   seccompProfile: {type: RuntimeDefault}
 {{- end }}
+
+{{/*
+nri-vgpu.dialects contains the names of the resources of each enabled dialect, as JSON. The argument
+is the table dialects of a configuration.
+*/}}
+{{- define "nri-vgpu.dialects" -}}
+{{- $all := list }}
+{{- range $dialect := list "native" "alnair" "aws" "volcano" "hami" "metagpu" }}
+{{- with index $ $dialect }}
+{{- $names := list .number .memory .memory_percentage .cores .compute .slots }}
+{{- range .device_sharing }}{{ $names = append $names .resource_name }}{{ end }}
+{{- if .enabled }}{{ $all = append $all (without $names "" nil) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- $all | toJson }}
+{{- end }}
+
+{{/* nri-vgpu.asking contains the names of the resources of all enabled dialects, as a list in CEL. */}}
+{{- define "nri-vgpu.asking" -}}
+{{- $names := list }}
+{{- range include "nri-vgpu.dialects" . | fromJsonArray }}{{ $names = concat $names . }}{{ end }}
+{{- $names | toJson }}
+{{- end }}
