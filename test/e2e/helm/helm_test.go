@@ -380,7 +380,8 @@ func (s *suite) fits(name string) {
 	s.must(s.bed.Delete(s.Context(), name))
 }
 
-// validate makes the API server check the chart's objects by its own schemas.
+// validate makes the API server check the chart's objects by its own schemas, with the values of the
+// golden files and of deploy/systems.
 func (s *suite) validate() {
 	golden, err := filepath.Glob(filepath.Join(s.source, "deploy", "render", "testdata", "*.golden"))
 	s.must(err)
@@ -389,11 +390,20 @@ func (s *suite) validate() {
 	}
 	s.kubectl("create", "namespace", "gpus")
 	s.kubectl("create", "namespace", testbed.Namespace)
+	var charts []string
 	for _, file := range golden {
 		content, err := os.ReadFile(file)
 		s.must(err)
+		charts = append(charts, string(content))
+	}
+	systems, err := filepath.Glob(filepath.Join(s.source, "deploy", "systems", "*.yaml"))
+	s.must(err)
+	for _, values := range systems {
+		charts = append(charts, s.run(s.helm, "template", "nri-vgpu", s.this().Chart(), "--namespace", testbed.Namespace, "--values", values))
+	}
+	for _, content := range charts {
 		var known []string
-		for document := range strings.SplitSeq(string(content), "\n---\n") {
+		for document := range strings.SplitSeq(content, "\n---\n") {
 			// Prometheus' operator is not installed.
 			if !strings.Contains(document, "apiVersion: monitoring.coreos.com/") {
 				known = append(known, document)
