@@ -3,6 +3,8 @@
 package daemon
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -30,12 +32,19 @@ func TestConfig(t *testing.T) {
 }
 
 func TestLogger(t *testing.T) {
-	log, err := Logger(config.Log{Level: "warn", Format: "json"}, io.Discard)
+	var lines bytes.Buffer
+	log, err := Logger(config.Log{Level: "warn", Format: "json"}, &lines)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if log.Enabled(t.Context(), 0) || !log.Enabled(t.Context(), 4) {
 		t.Error("the level is not the one of the configuration")
+	}
+	log.Warn("a line")
+	current.Load().flush()
+	var line struct{ Msg string }
+	if err := json.Unmarshal(lines.Bytes(), &line); err != nil || line.Msg != "a line" {
+		t.Errorf("the format is not the one of the configuration: %q, %v", &lines, err)
 	}
 	if _, err := Logger(config.Log{Level: "loud"}, io.Discard); err == nil || !strings.Contains(err.Error(), "log.level") {
 		t.Errorf("a level that is none: %v", err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/why"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -55,15 +57,19 @@ func (p *Pod) read(ctx context.Context, f *fleet.Fleet) {
 	p.SpecInvalid = err != nil
 }
 
-// look queries the agent of the pod's node. look queries all agents if the pod has no node, or waits
-// on its node.
+// atATime is the number of agents that askUntil queries at a time.
+const atATime = 8
+
+// look queries the agent of the pod's node. If the pod waits, look also queries other agents until
+// one node could hold the pod.
 func (p *Pod) look(ctx context.Context, f *fleet.Fleet) {
 	agents, err := f.Agents(ctx)
 	p.unknown(err)
-	if node := p.Pod.Spec.NodeName; node != "" && p.Pod.Status.Phase != corev1.PodPending {
-		agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool { return a.Node != node })
-	}
-	p.Before, err = f.OverviewsOf(ctx, agents)
+	agents = relevant(agents, p.Pod)
+	p.Agents = len(agents)
+	p.Before, err = askUntil(agents, p.couldRun, func(batch []fleet.Agent) ([]agentapi.Overview, error) {
+		return f.OverviewsOf(ctx, batch)
+	})
 	p.unknown(err)
 	p.After = p.Before
 	if p.Pod.Status.Phase != corev1.PodRunning || len(p.Before) == 0 {
@@ -74,6 +80,39 @@ func (p *Pod) look(ctx context.Context, f *fleet.Fleet) {
 	}
 	p.After, err = f.OverviewsOf(ctx, agents)
 	p.unknown(err)
+}
+
+// relevant returns the agents that know something about the pod. The agent of the pod's node is first,
+// and the only agent if the pod does not wait.
+func relevant(agents []fleet.Agent, pod *corev1.Pod) []fleet.Agent {
+	elsewhere := func(a fleet.Agent) bool { return a.Node != pod.Spec.NodeName }
+	here := slices.DeleteFunc(slices.Clone(agents), elsewhere)
+	if pod.Spec.NodeName != "" && pod.Status.Phase != corev1.PodPending {
+		return here
+	}
+	others := slices.DeleteFunc(slices.Clone(agents), func(a fleet.Agent) bool { return !elsewhere(a) })
+	return append(here, others...)
+}
+
+// couldRun reports whether one of the nodes could run the pod if the node had no other containers.
+func (p *Pod) couldRun(nodes []agentapi.Overview) bool {
+	rooms := slices.Collect(maps.Values(why.Rooms(nodes)))
+	return len(rooms) > 0 && why.Never(p.Asked, rooms) == ""
+}
+
+// askUntil queries some agents at a time, until the answers are enough. A cluster may have thousands
+// of agents, of which the first usually suffice.
+func askUntil(agents []fleet.Agent, enough func([]agentapi.Overview) bool,
+	ask func([]fleet.Agent) ([]agentapi.Overview, error),
+) (answers []agentapi.Overview, err error) {
+	for batch := range slices.Chunk(agents, atATime) {
+		more, failed := ask(batch)
+		answers, err = append(answers, more...), errors.Join(err, failed)
+		if enough(answers) {
+			break
+		}
+	}
+	return answers, err
 }
 
 func (p *Pod) unknown(err error) { p.Unknown = errors.Join(p.Unknown, err) }

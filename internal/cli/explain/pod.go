@@ -41,8 +41,10 @@ type Pod struct {
 	Events []corev1.Event
 	Nodes  []corev1.Node
 	// Before and After are two observations of the pod's node, a moment apart.
-	// The observations cover all nodes if the pod has no node yet.
+	// If the pod waits, the observations cover so many nodes that one could run the pod.
 	Before, After []agentapi.Overview
+	// Agents is the number of agents that could be observed.
+	Agents int
 	// Asked is the request of the pod. Invalid is the error in the request.
 	Asked   request.Pod
 	Invalid error
@@ -190,7 +192,7 @@ func (p Pod) fixRefusal(message string) string {
 // makeRoom describes the GPUs with the most free memory, and the pods that hold
 // the rest.
 func (p Pod) makeRoom() string {
-	text := "free now: " + describeRooms(rooms(p.here())) + "; wait, ask for less, or delete one of "
+	text := p.freeNow() + "; wait, ask for less, or delete one of "
 	type holder struct {
 		name  string
 		bytes uint64
@@ -206,7 +208,7 @@ func (p Pod) makeRoom() string {
 		}
 	}
 	if len(holders) == 0 {
-		return "free now: " + describeRooms(rooms(p.here())) + "; see what else the scheduler reports: selectors, taints, CPU, memory"
+		return p.freeNow() + "; see what else the scheduler reports: selectors, taints, CPU, memory"
 	}
 	slices.SortStableFunc(holders, func(a, b holder) int { return cmp.Compare(b.bytes, a.bytes) })
 	var names []string
@@ -214,6 +216,15 @@ func (p Pod) makeRoom() string {
 		names = append(names, fmt.Sprintf("%s (%d MiB)", h.name, h.bytes>>20))
 	}
 	return text + strings.Join(names, ", ")
+}
+
+// freeNow describes the free capacity of the queried nodes.
+func (p Pod) freeNow() string {
+	free := describeRooms(rooms(p.here()))
+	if p.Pod.Spec.NodeName != "" || len(p.After) >= p.Agents {
+		return "free now: " + free
+	}
+	return fmt.Sprintf("free now on %d of %d nodes (kubectl vgpu why shows all): %s", len(p.After), p.Agents, free)
 }
 
 // refused returns the containers that the runtime did not create, with the
