@@ -32,7 +32,7 @@ C_ROOMS := include interposer gpusim test/workload cmd/vgpuctl/devices bench/ove
 ##@ Try
 
 .PHONY: demo
-demo: image root ## start a real node, install nri-vgpu on it and share its GPUs
+demo: image root ## start a real node, install nri-vgpu on it and share its GPUs; DEMO_BINARIES=download
 	$(BUILD)/bin/demo up
 
 .PHONY: demo-down

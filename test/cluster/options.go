@@ -38,6 +38,9 @@ type Options struct {
 	// Binaries are the node's programs. The default is the programs that Root pins. Up builds
 	// programs that the cache lacks.
 	Binaries components.Binaries
+	// Downloads is the address of the Kubernetes project's programs, or "" to build Kubernetes from
+	// its sources; see components.Builder.
+	Downloads string
 	// ContainerdLine and KubeletLine choose other versions of containerd and kubelet than the
 	// newest, such as "1.7" and "1.34".
 	ContainerdLine, KubeletLine string

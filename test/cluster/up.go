@@ -73,7 +73,7 @@ func (o Options) withBinaries(ctx context.Context) (Options, error) {
 	if err != nil {
 		return o, err
 	}
-	builder := components.Builder{Root: o.Root, Out: o.Out}
+	builder := components.Builder{Root: o.Root, Downloads: o.Downloads, Out: o.Out}
 	o.Binaries, err = builder.Build(ctx, modules)
 	return o, err
 }

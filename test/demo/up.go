@@ -45,9 +45,14 @@ func demoOptions() (testbed.Options, error) {
 	if err != nil {
 		return testbed.Options{}, err
 	}
+	downloads, err := downloadsFrom(os.Getenv("DEMO_BINARIES"), os.Getenv("DEMO_BINARIES_URL"))
+	if err != nil {
+		return testbed.Options{}, err
+	}
 	start := time.Now()
 	return testbed.Options{
 		Name:      "demo",
+		Downloads: downloads,
 		Source:    source,
 		GPUs:      gpus,
 		GPUMemory: gpuMemory,
@@ -55,6 +60,21 @@ func demoOptions() (testbed.Options, error) {
 			fmt.Printf("[%4.0fs] %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 		},
 	}, nil
+}
+
+// downloadsFrom returns the address from which the demo downloads Kubernetes' programs, or "" if the
+// demo builds the programs.
+func downloadsFrom(binaries, mirror string) (string, error) {
+	switch {
+	case binaries == "" || binaries == "build":
+		return "", nil
+	case binaries != "download":
+		return "", fmt.Errorf("DEMO_BINARIES is %q; allowed: build, download", binaries)
+	case mirror != "":
+		return mirror, nil
+	default:
+		return components.OfficialBinaries, nil
+	}
 }
 
 func up(ctx context.Context) error {

@@ -51,6 +51,9 @@ type Options struct {
 	// ContainerdLine and KubeletLine choose other versions than the newest, such as "1.7" and
 	// "1.34".
 	ContainerdLine, KubeletLine string
+	// Downloads is the address of the Kubernetes project's programs, or "" to build Kubernetes from
+	// its sources.
+	Downloads string
 	// APIServer are additional flags of the API server.
 	APIServer []string
 	// Setup are commands that run on the node before its components.

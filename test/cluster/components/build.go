@@ -37,6 +37,9 @@ type Builder struct {
 	Root string
 	// Cache is the directory of the built programs. "" means CacheDir().
 	Cache string
+	// Downloads is the address of published programs, such as OfficialBinaries, or "" to build all
+	// modules from their sources. If a download fails, Build builds the module.
+	Downloads string
 	// Out receives progress lines about the running build. If Out is nil, Build discards the lines.
 	Out io.Writer
 }
@@ -106,6 +109,9 @@ func (b *Builder) Build(ctx context.Context, modules []Module) (Binaries, error)
 func (b *Builder) estimate(cache, goVersion string, modules []Module) error {
 	missing, total := 0, time.Duration(0)
 	for _, m := range modules {
+		if b.downloads(m) {
+			continue
+		}
 		key, err := cacheKey(filepath.Join(b.Root, "tools", m.Name), goVersion, m)
 		if err != nil {
 			return err
@@ -119,6 +125,9 @@ func (b *Builder) estimate(cache, goVersion string, modules []Module) error {
 	}
 	return nil
 }
+
+// downloads reports whether Build first tries to download the module's programs.
+func (b *Builder) downloads(m Module) bool { return b.Downloads != "" && m.Published != "" }
 
 // module returns the directory of a module's programs, and builds them if needed. Only one process
 // builds a module at a time. Other processes wait and then use the result.
@@ -139,6 +148,13 @@ func (b *Builder) module(ctx context.Context, cache, goVersion string, m Module)
 	defer unlock()
 	if complete(dir, m) {
 		return dir, nil
+	}
+	if b.downloads(m) {
+		published, err := b.download(ctx, cache, m)
+		if err == nil || ctx.Err() != nil {
+			return published, err
+		}
+		b.say("%v; building %s from its sources", err, m.Name)
 	}
 	if err := b.build(ctx, source, dir, m); err != nil {
 		return "", err

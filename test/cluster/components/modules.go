@@ -21,6 +21,9 @@ type Module struct {
 	// Completed are modules that were published without some of their files. Copies with these files
 	// replace the modules.
 	Completed []Completion
+	// Published is the version of the programs that the component's project publishes, in the layout
+	// of OfficialBinaries, or "" if the project publishes none. DownloadSize describes their size.
+	Published, DownloadSize string
 	// FirstBuild is the build time on two cores with an empty build cache. Build prints FirstBuild
 	// for the waiting user.
 	FirstBuild time.Duration
@@ -64,8 +67,10 @@ func Modules() []Module {
 				{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
 				{"kubelet", "k8s.io/kubernetes/cmd/kubelet"},
 			},
-			LDFlags:    kubernetesStamp(KubernetesVersion),
-			FirstBuild: 6 * time.Minute,
+			LDFlags:      kubernetesStamp(KubernetesVersion),
+			Published:    KubernetesVersion,
+			DownloadSize: "some 400 MB: half a minute at 100 Mbit/s",
+			FirstBuild:   6 * time.Minute,
 		},
 		{
 			Name: "containerd",
