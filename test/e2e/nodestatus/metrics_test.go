@@ -99,7 +99,9 @@ func writeKubeconfig(t *testing.T, cfg *rest.Config, path string) {
 	t.Helper()
 	content := clientcmdapi.NewConfig()
 	content.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
-	content.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: cfg.BearerToken}
+	content.AuthInfos["u"] = &clientcmdapi.AuthInfo{
+		Token: cfg.BearerToken, ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData,
+	}
 	content.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	content.CurrentContext = "x"
 	if err := clientcmd.WriteToFile(*content, path); err != nil {
