@@ -26,8 +26,9 @@ import (
 // fitNamespace is the namespace of the pods.
 const fitNamespace = "fit"
 
-// fitPolicy applies the chart's policy for the mode fit until the test ends.
-func fitPolicy(t *testing.T) {
+// fitPolicy applies the chart's policy for the mode fit, with more of the chart's values, until the
+// test ends.
+func fitPolicy(t *testing.T, values ...string) {
 	t.Helper()
 	admin := clientOf(t, plane.admin)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fitNamespace}}
@@ -38,10 +39,12 @@ func fitPolicy(t *testing.T) {
 	if _, err := admin.CoreV1().ServiceAccounts(fitNamespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
-	remove, err := testbed.ApplyFitPolicy(t.Context(), admin, "../../..", os.Stdout,
+	changed := func() bool { return admitted(t, podAsking(asks{"nri-vgpu.io/vgpu-memory": "1"})).Spec.Affinity != nil }
+	eventually.Holds(t, 30*time.Second, "the API server applies no policy of an earlier test", func() bool { return !changed() })
+	remove, err := testbed.ApplyFitPolicy(t.Context(), admin, "../../..", os.Stdout, append(values,
 		"config.dialects.hami.enabled=true", "config.dialects.hami.number=hami.io/gpu", "config.dialects.hami.memory=hami.io/mem",
 		"config.dialects.hami.memory_percentage=hami.io/percent", "config.dialects.hami.cores=hami.io/cores",
-		"config.dialects.hami.priority=hami.io/priority", "config.dialects.hami.memory_factor=256", "config.dialects.hami.default_cores=5")
+		"config.dialects.hami.priority=hami.io/priority", "config.dialects.hami.memory_factor=256", "config.dialects.hami.default_cores=5")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,10 +53,7 @@ func fitPolicy(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	eventually.Holds(t, 30*time.Second, "the API server applies the policy", func() bool {
-		pod := admitted(t, podAsking(asks{"nri-vgpu.io/vgpu-memory": "1"}))
-		return pod.Spec.Affinity != nil
-	})
+	eventually.Holds(t, 30*time.Second, "the API server applies the policy", changed)
 }
 
 // asks are the requests of a container.
@@ -195,6 +195,30 @@ func TestFitPolicy(t *testing.T) {
 				t.Errorf("terms (-want +got):\n%s", diff)
 			}
 			checkTurn(t, pod, tt.want != nil)
+		})
+	}
+}
+
+// TestFitPolicyDividesTotals checks that the policy divides totals by the number of GPUs, as the agent
+// does.
+func TestFitPolicyDividesTotals(t *testing.T) {
+	fitPolicy(t, "config.dialects.native.amounts=total")
+	const number, memory, percent, cores = "nri-vgpu.io/vgpu-number", "nri-vgpu.io/vgpu-memory", "nri-vgpu.io/vgpu-memory-percentage", "nri-vgpu.io/vgpu-cores"
+	for name, tt := range map[string]struct {
+		asks asks
+		want need
+	}{
+		"one GPU":          {asks{memory: "4096", cores: "30"}, need{"1", 4096, 0, 30, 0}},
+		"two GPUs":         {asks{number: "2", memory: "4096", cores: "30"}, need{"2", 2048, 0, 15, 0}},
+		"rounded up":       {asks{number: "2", memory: "4095", cores: "31"}, need{"2", 2048, 0, 16, 0}},
+		"percent":          {asks{number: "3", percent: "100"}, need{"4", 0, 34, 0, 3}},
+		"all of two GPUs":  {asks{number: "2", percent: "200", cores: "200"}, need{"2", 0, 100, 100, 0}},
+		"Volcano's amount": {asks{"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "4096"}, need{"2", 4096, 0, 0, 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(terms("", tt.want), termsOf(admitted(t, podAsking(tt.asks)))); diff != "" {
+				t.Errorf("terms (-want +got):\n%s", diff)
+			}
 		})
 	}
 }
