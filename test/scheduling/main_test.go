@@ -35,8 +35,11 @@ var (
 	rounds = flag.Int("scheduling.rounds", 20, "number of pods that must land where they fit, under churn")
 )
 
-// beds are the nodes. The first node has the control plane.
-var beds []*testbed.Bed
+// beds are the nodes. The first node has the control plane. helm is the path of the program.
+var (
+	beds []*testbed.Bed
+	helm string
+)
 
 func TestMain(m *testing.M) {
 	cluster.Supervise()
@@ -67,7 +70,7 @@ func up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	helm, err := components.HelmProgram(ctx, source, os.Stdout)
+	helm, err = components.HelmProgram(ctx, source, os.Stdout)
 	if err != nil {
 		return err
 	}
@@ -76,20 +79,30 @@ func up(ctx context.Context) error {
 		// The chart lets the scheduler schedule groups of pods if the cluster serves PodGroups.
 		APIServer: []string{"--feature-gates=GenericWorkload=true", "--runtime-config=scheduling.k8s.io/v1beta1=true"},
 		Log:       func(format string, args ...any) { fmt.Printf("scheduling: "+format+"\n", args...) },
-		Install:   func(ctx context.Context, bed *testbed.Bed) error { return install(ctx, bed, source, helm) },
+		Install:   func(ctx context.Context, bed *testbed.Bed) error { return install(ctx, bed, source) },
 	}
 	beds, err = testbed.UpNodes(ctx, options)
 	return err
 }
 
-func install(ctx context.Context, bed *testbed.Bed, source, helm string) error {
+func install(ctx context.Context, bed *testbed.Bed, source string) error {
 	archive := filepath.Join(source, "build", "image", scheduler+".tar")
 	if err := bed.Cluster.LoadImage(ctx, archive); err != nil {
 		return fmt.Errorf("%w (run make scheduler)", err)
 	}
+	return useScheduler(ctx, bed)
+}
+
+// useScheduler installs nri-vgpu with its scheduler, or changes the mode of scheduling.
+func useScheduler(ctx context.Context, bed *testbed.Bed) error {
 	// Both replicas must be on this node, because only this node has the image.
 	return bed.HelmInstall(ctx, helm, "--set", "config.scheduling.mode=scheduler",
 		"--set-json", `config.resize.maximum=[{"namespace":"default","memory_mib":16384,"cores":100}]`,
 		"--set", "scheduler.enabled=true", "--set", "scheduler.image.tag="+version.Version,
 		"--set", `scheduler.nodeSelector.kubernetes\.io/hostname=`+bed.Cluster.NodeName)
+}
+
+// useFit changes the mode of scheduling to fit.
+func useFit(ctx context.Context, bed *testbed.Bed) error {
+	return bed.HelmInstall(ctx, helm, "--set", "config.scheduling.mode=fit")
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
 )
 
-// HelmInstall installs nri-vgpu by its chart, and waits until the Node offers its GPUs. helm is the
-// path of the program.
+// HelmInstall installs nri-vgpu by its chart, or changes the installation. HelmInstall waits until the
+// Node offers its GPUs. helm is the path of the program.
 func (b *Bed) HelmInstall(ctx context.Context, helm string, args ...string) error {
 	home, err := os.MkdirTemp("", "helm-")
 	if err != nil {
@@ -22,7 +22,7 @@ func (b *Bed) HelmInstall(ctx context.Context, helm string, args ...string) erro
 	}
 	defer os.RemoveAll(home)
 	cmd := exec.CommandContext(ctx, helm, append([]string{
-		"install", "nri-vgpu", filepath.Join(b.options.Source, "deploy", "chart"),
+		"upgrade", "--install", "nri-vgpu", filepath.Join(b.options.Source, "deploy", "chart"),
 		"--namespace", Namespace, "--create-namespace", "--wait", "--timeout", "5m", "--set", "image.tag=" + version.Version,
 	}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.Cluster.Kubeconfig(), "HELM_CACHE_HOME="+home,
