@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -51,6 +52,10 @@ func TestFit(t *testing.T) {
 		pod, err := beds[0].Client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), podOf("try", memory),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err == nil && pod.Spec.Affinity != nil
+	})
+	eventually.Holds(t, patience, "the scheduler's Lease is gone", func() bool {
+		_, err := beds[0].Client.CoordinationV1().Leases(testbed.Namespace).Get(t.Context(), scheduler, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
 	})
 	waiting := start()
 	for range *rounds {
