@@ -98,8 +98,10 @@ func TestNames(t *testing.T) {
 		"name": {"gpus", "gpus", "nameOverride"}, "full name": {"gpus", "nri-vgpu", "fullnameOverride"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rendered := template(t, "nri-vgpu-system", "--values", "testdata/operator.yaml", "--set", test.value+"=gpus",
-				"--set", "config.metrics.authentication=kubernetes", "--set", "networkPolicy.enabled=true")
+			args := []string{"--values", "testdata/operator.yaml", "--set", test.value + "=gpus", "--kube-version", "v1.37.0",
+				"--set", "config.metrics.authentication=kubernetes", "--set", "networkPolicy.enabled=true", "--set", "openshift.scc=privileged"}
+			rendered := template(t, "nri-vgpu-system", args...) + "\n---\n" +
+				template(t, "nri-vgpu-system", append(args, "--set", "config.scheduling.mode=fit", "--set", "scheduler.enabled=false")...)
 			for _, object := range decode(t, rendered) {
 				meta := object.(metav1.Object)
 				settings, ok := object.(*corev1.ConfigMap)
