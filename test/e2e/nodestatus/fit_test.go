@@ -354,3 +354,38 @@ func TestPatcherMayWriteFitLabelsAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestAgentMayLabelItsOwnPodAlone checks that an agent may write the labels for full shapes, only on
+// its own pod, and no other label.
+func TestAgentMayLabelItsOwnPodAlone(t *testing.T) {
+	const node = "labels-itself"
+	admin := clientOf(t, plane.admin)
+	cfg, err := credentials(t.Context(), plane.admin, "nri-vgpu", node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := admin.CoreV1().Pods(system).List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatalf("%d pods on node %s: %v", len(list.Items), node, err)
+	}
+	stolen, own, other := clientOf(t, cfg), &list.Items[0], bare(t, admin, node, nil)
+	label := func(pod *corev1.Pod, key string, value any) error {
+		return patchPod(t, stolen, pod, map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}}, "status")
+	}
+	const full = request.FitFull + "1-4096-0-0"
+	for _, value := range []any{"true", nil} {
+		if err := label(own, full, value); err != nil {
+			t.Errorf("the agent may not write its label: %v", err)
+		}
+	}
+	for name, refusal := range map[string]error{
+		"label another pod":         label(other, full, "true"),
+		"write another label":       label(own, "app", "x"),
+		"write a label of the Node": label(own, request.FitHeld+"1-4096-0-0", "true"),
+		"write a label by the pod":  patchPod(t, stolen, own, map[string]any{"metadata": map[string]any{"labels": map[string]any{full: "true"}}}),
+	} {
+		if !refused(refusal) {
+			t.Errorf("the agent may %s: %v", name, refusal)
+		}
+	}
+}
