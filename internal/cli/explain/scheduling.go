@@ -42,7 +42,7 @@ func (s scheduling) findings() []doctor.Finding {
 			"the mode is fit, and Kubernetes %s serves no MutatingAdmissionPolicies: pods have no conditions, and nodes may refuse pods", s.cluster.Release)}
 	case s.mode == config.ScheduleByFit && s.cluster.FitMissing:
 		return []doctor.Finding{problem(check, "install with the chart: docs/how-to/fit.md",
-			"the mode is fit, and the cluster has no MutatingAdmissionPolicy %s: pods have no conditions, and nodes may refuse pods", fleet.FitPolicy)}
+			"the mode is fit, and the cluster lacks the chart's MutatingAdmissionPolicy: pods have no conditions, and nodes may refuse pods")}
 	case s.mode == config.ScheduleByFit && !s.labelled:
 		return []doctor.Finding{warning(check, "see the other findings, and the logs of agent and patcher",
 			"the mode is fit, and the Node has no label %s: the scheduler compares only sums", request.FitLabel)}

@@ -26,7 +26,7 @@ func TestScheduling(t *testing.T) {
 		"scheduler of old":     {scheduling{mode: "scheduler", cluster: old}, doctor.OK, "pods must name nri-vgpu-scheduler"},
 		"fit":                  {scheduling{mode: "fit", cluster: modern, labelled: true}, doctor.OK, "the mode is fit"},
 		"fit of old":           {scheduling{mode: "fit", cluster: old, labelled: true}, doctor.Problem, "v1.35.0 serves no MutatingAdmissionPolicies"},
-		"fit without policy":   {scheduling{mode: "fit", cluster: missing, labelled: true}, doctor.Problem, "no MutatingAdmissionPolicy nri-vgpu-fit"},
+		"fit without policy":   {scheduling{mode: "fit", cluster: missing, labelled: true}, doctor.Problem, "lacks the chart's MutatingAdmissionPolicy"},
 		"fit without labels":   {scheduling{mode: "fit", cluster: modern}, doctor.Warning, "no label nri-vgpu.io/fit"},
 		"unknown":              {scheduling{mode: "fit", err: errors.New("forbidden")}, doctor.Warning, "forbidden"},
 	} {

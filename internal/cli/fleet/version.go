@@ -6,17 +6,22 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// FitPolicy is the name of the chart's policy for the scheduling mode fit.
-const FitPolicy = "nri-vgpu-fit"
-
-// admission is the group of the API with policies.
-const admission = "/apis/admissionregistration.k8s.io/v1"
+const (
+	// admission is the group of the API with policies.
+	admission = "/apis/admissionregistration.k8s.io/v1"
+	// mutating is the resource of the policies that the scheduling mode fit needs.
+	mutating = "mutatingadmissionpolicies"
+	// fitSuffix ends the name of the chart's policy for the mode fit. The name of the release begins
+	// the name.
+	fitSuffix = "-fit"
+)
 
 // Version describes what the cluster's version supports.
 type Version struct {
@@ -24,8 +29,8 @@ type Version struct {
 	Release string
 	// Policies reports whether the API server serves MutatingAdmissionPolicies.
 	Policies bool
-	// FitMissing reports whether FitPolicy is missing. FitMissing is false for users who may not read
-	// policies.
+	// FitMissing reports whether the chart's policy for the mode fit is missing. FitMissing is false
+	// for users who may not list policies.
 	FitMissing bool
 }
 
@@ -41,19 +46,22 @@ func (f *Fleet) Version(ctx context.Context) (Version, error) {
 		return v, fmt.Errorf("list the served resources of %s: %w", admission, err)
 	}
 	for i := range served.APIResources {
-		v.Policies = v.Policies || served.APIResources[i].Name == "mutatingadmissionpolicies"
+		v.Policies = v.Policies || served.APIResources[i].Name == mutating
 	}
-	if v.Policies {
-		err := f.read(ctx, admission+"/mutatingadmissionpolicies/"+FitPolicy, nil)
-		v.FitMissing = apierrors.IsNotFound(err)
+	var policies metav1.PartialObjectMetadataList
+	if !v.Policies || f.read(ctx, admission+"/"+mutating, &policies) != nil {
+		return v, nil
 	}
+	v.FitMissing = !slices.ContainsFunc(policies.Items, func(p metav1.PartialObjectMetadata) bool {
+		return p.Labels["app.kubernetes.io/part-of"] == "nri-vgpu" && strings.HasSuffix(p.Name, fitSuffix)
+	})
 	return v, nil
 }
 
-// read reads an object of the API server by its path. read ignores the object if into is nil.
+// read reads an object of the API server by its path.
 func (f *Fleet) read(ctx context.Context, path string, into any) error {
 	body, err := f.api.Get().AbsPath(path).SetHeader("Accept", "application/json").Do(ctx).Raw()
-	if err != nil || into == nil {
+	if err != nil {
 		return err
 	}
 	return json.Unmarshal(body, into)

@@ -16,14 +16,16 @@ func TestVersion(t *testing.T) {
 	const release = `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`
 	const none = `{"kind":"APIResourceList","resources":[{"name":"validatingadmissionpolicies"}]}`
 	const policies = `{"kind":"APIResourceList","resources":[{"name":"mutatingadmissionpolicies/status"},{"name":"mutatingadmissionpolicies"}]}`
-	const policy = admission + "/mutatingadmissionpolicies/" + FitPolicy
+	const list = admission + "/" + mutating
+	const others = `{"items":[{"metadata":{"name":"nri-vgpu-scheduler","labels":{"app.kubernetes.io/part-of":"nri-vgpu"}}},{"metadata":{"name":"outfit-fit"}}]}`
+	const fit = `{"items":[{"metadata":{"name":"release-fit","labels":{"app.kubernetes.io/part-of":"nri-vgpu"}}}]}`
 	for name, tt := range map[string]struct {
 		answers map[string]string // by path; "" is forbidden
 		want    Version
 	}{
-		"with the policy":    {map[string]string{"/version": release, admission: policies, policy: "{}"}, Version{Release: "v1.37.1", Policies: true}},
-		"without the policy": {map[string]string{"/version": release, admission: policies}, Version{Release: "v1.37.1", Policies: true, FitMissing: true}},
-		"without rights":     {map[string]string{"/version": release, admission: policies, policy: ""}, Version{Release: "v1.37.1", Policies: true}},
+		"with the policy":    {map[string]string{"/version": release, admission: policies, list: fit}, Version{Release: "v1.37.1", Policies: true}},
+		"without the policy": {map[string]string{"/version": release, admission: policies, list: others}, Version{Release: "v1.37.1", Policies: true, FitMissing: true}},
+		"without rights":     {map[string]string{"/version": release, admission: policies, list: ""}, Version{Release: "v1.37.1", Policies: true}},
 		"without policies":   {map[string]string{"/version": release, admission: none}, Version{Release: "v1.37.1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
