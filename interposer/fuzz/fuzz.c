@@ -17,7 +17,7 @@ enum {
 	fuzz_largest = 4096,
 	fuzz_kept = 65536,
 	fuzz_map_size = 1 << 13,
-	fuzz_patience_s = 20, // for one input
+	fuzz_patience_s = 20, // time for one input
 };
 
 // fuzz_current is the content of a file with the current input. The file remains if the input ends
@@ -352,10 +352,10 @@ static const struct fuzz_target *fuzz_find(const char *name)
 
 // Usage: fuzz TARGET CORPUS SECONDS [SEED [KEEP]]
 //
-// fuzz runs all inputs of the directory CORPUS, then mutations of them for SECONDS. fuzz writes
-// inputs that reach new code to the directory KEEP. With 0 seconds, fuzz writes the inputs of the
-// corpus that reach code beyond the others. fuzz leaves an input that ends the program in
-// /tmp/vg-fuzz-TARGET-PID: eight bytes of length, then the input.
+// fuzz runs all inputs of the directory CORPUS, then mutations of these inputs for SECONDS. fuzz
+// writes inputs that reach new code to the directory KEEP. With 0 seconds, fuzz writes the inputs
+// of the corpus that reach code which no earlier input reaches. fuzz leaves an input that ends the
+// program in /tmp/vg-fuzz-TARGET-PID: eight bytes of length, then the input.
 int main(int argc, char **argv)
 {
 	const struct fuzz_target *target = argc >= 4 ? fuzz_find(argv[1]) : NULL;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file fuzzes the limits page. A tenant in a container cannot write the page, but a user of
-// vgpuctl can, and disks fail. Whatever the page contains, a limit in force must be 0 or come from
-// a whole copy.
+// vgpuctl can write the page, and disks fail. Whatever the page contains, a limit in force must be
+// 0 or come from a whole copy.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -136,7 +136,7 @@ static bool same_devices(const struct vg_pages *pages, const struct vg_limits_co
 }
 
 // check_limits checks that the settings in force come from a whole copy. The interposer does not
-// read a page again whose generation is verified: the limits stay.
+// read a page again if the page's generation is verified, so that the limits stay.
 static void check_limits(struct vg_pages *pages, uint64_t generation, const uint64_t *verified)
 {
 	const struct vg_limits_copy *copy = active();

@@ -54,7 +54,7 @@ function stubs(i) {
 # versions prints the lists in which vg_versions finds the symbols that are versions of a name, and
 # the hash table of the lists. A list is the name's length, the symbols in order, and
 # VG_SYMBOL_COUNT. The hash table uses the GNU hash of ELF files, with open addressing. An entry is
-# where a list begins, or 0, where the empty list begins.
+# the index at which a list begins, or 0, at which the empty list begins.
 function hash_of(text, i, hash) {
 	hash = 5381
 	for (i = 1; i <= length(text); i++)
@@ -108,8 +108,8 @@ function versions(i, at, begin, text) {
 	printf "\n"
 }
 
-# header prints the names as one string and a table of offsets. An array of pointers would cost
-# every process of the container one relocation per name at its start.
+# header prints the names as one string and a table of offsets. With an array of pointers, the start
+# of every process in the container would need one relocation per name.
 function header(i, offset) {
 	printf "enum vg_symbol {\n"
 	for (i = 0; i < count; i++)
@@ -123,7 +123,7 @@ function header(i, offset) {
 		printf "\t%d,%s\n", offset, i < count - 1 ? " \\" : ""
 		offset += length(name[i]) + 1
 	}
-	printf "\n// VG_OWN_SYMBOLS(X) calls X(name) for each function of our own.\n"
+	printf "\n// VG_OWN_SYMBOLS(X) calls X(name) for each function that the interposer replaces.\n"
 	printf "#define VG_OWN_SYMBOLS(X)"
 	for (i = 0; i < count; i++)
 		if (kind[i] == "own")

@@ -53,8 +53,7 @@ func mustFamilies(text string) []family {
 	return all
 }
 
-// ownStems returns the names of functions that are the interposer's own, without
-// versions.
+// ownStems returns the names, without versions, of the functions that the interposer replaces.
 func ownStems(text string) map[string]bool {
 	stems := map[string]bool{}
 	for _, fields := range lines(text) {

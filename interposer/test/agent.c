@@ -15,7 +15,7 @@
 //   -late     answers 100 ms too late
 //   -garbage  answers with an invalid message
 //   -close    closes the connection without an answer
-//   -zero     answers with 0 bytes, -ones with all ones: both mean "unknown"
+//   -zero     answers with 0 bytes, -ones with all bits set: both answers mean "unknown"
 
 #include <poll.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This test covers the effect of the agent's answers, with other calls during a query. The test
-// simulates the agent, so that other threads can act at the worst moment: between the measurement
-// and the reading of the charges.
+// simulates the agent, so that other threads can act between the measurement and the reading of the
+// charges.
 
 #define _GNU_SOURCE
 #include "memory/audit.h"

@@ -174,7 +174,7 @@ static void test_peek(void)
 		int64_t want;
 	} cases[] = {
 		{-100 * ms, 10 * ms, -95 * ms},
-		{-1000 * ms, 4000 * (int64_t)ms, -500 * ms}, // of a longer silence, a second counts
+		{-1000 * ms, 4000 * (int64_t)ms, -500 * ms}, // of a longer pause, a second counts
 		{7 * ms, 1 * ms, 7 * ms + ms / 2},
 		{7 * ms, 10 * ms, vg_bucket_idle_cap},
 		{vg_bucket_idle_cap, 10 * ms, vg_bucket_idle_cap},

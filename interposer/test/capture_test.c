@@ -119,7 +119,7 @@ static unsigned open_captures(void)
 	return atomic_load(&vg_capture_count);
 }
 
-// The count follows the captures, regardless of how they end.
+// The count follows the captures, whichever way a capture ends.
 static void test_count(void)
 {
 	CUgraph graph;

@@ -44,8 +44,7 @@ static void others(void)
 	CHECK(on_page() >= model_held());
 }
 
-// ---- a program that follows the rules: no memory is freed twice, and no thread uses memory that
-// another has freed
+// ---- a program that follows the rules: no memory is freed twice, and no thread uses memory that another thread has freed
 
 CUresult vg_cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
 CUresult vg_cuMemFree_v2(CUdeviceptr address);
@@ -283,8 +282,8 @@ static void retain_primary(void)
 	done[10]++;
 }
 
-// forget_pieces drops and returns the pieces of a context before it ends: other allocations may
-// reuse the handles at once.
+// forget_pieces drops and returns the pieces of a context before the context ends, because other
+// allocations may reuse the handles at once.
 static struct piece *forget_pieces(int context)
 {
 	struct piece *were = malloc(sizeof program.pieces);

@@ -56,7 +56,7 @@ static void test_counter_that_jumps(struct vg_clock *clock)
 }
 
 // The test simulates a counter that ran at half the rate until now. The clock must not use the old
-// rate after it has detected the change.
+// rate after the clock has detected the change.
 static void test_counter_at_another_rate(struct vg_clock *clock)
 {
 	uint64_t until = vg_now() + ms;

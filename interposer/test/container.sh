@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash disable=SC2034 # variables are for those who source it
+# shellcheck shell=bash disable=SC2034 # other scripts use the variables
 #
-# This file defines a simulated machine with two GPUs, and containers on it. The tests source this
-# file with the arguments LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]. $GPUSIM_PROFILE
-# selects the driver. An agent measures for the containers, if the driver reports the memory of
-# processes.
+# This file defines a simulated machine with two GPUs, and containers on the machine. The tests
+# source this file with the arguments LIBRARIES GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY].
+# $GPUSIM_PROFILE selects the driver. An agent measures for the containers, if the driver reports
+# the memory of processes.
 
 set -u
 libraries=$(realpath "${1:?}")
@@ -46,7 +46,7 @@ lacks() {
 	shift
 	output=$(native "$@" 2>/dev/null)
 	[ "$(field error_code <<<"$output")" = 500 ] || return 1
-	echo "left out: $what, as the driver has no $(sed -n 's/.*"call":"\([^"]*\)".*/\1/p' <<<"$output")"
+	echo "skipped: $what, because the driver has no $(sed -n 's/.*"call":"\([^"]*\)".*/\1/p' <<<"$output")"
 	[ "$(names)" != r580 ] || fail "a driver 580 lacks what $what needs"
 }
 
@@ -88,7 +88,7 @@ serve() {
 	# The agent must answer within 18 ms on any machine.
 	nice -n -15 "$(dirname "$mkpages")/agent" "${2:-$agent}" "$work/sim/state" "$dir" >"$dir/serving" 2>/dev/null &
 	agents[$1]=$!
-	disown $! # excludes the agent from the jobs that tests wait for
+	disown $! # tests do not wait for the agent as a job
 	while [ ! -s "$dir/serving" ]; do sleep 0.01; done
 }
 

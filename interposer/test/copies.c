@@ -16,7 +16,7 @@
 #include "pages/pages_gen.h"
 #include "program.h"
 
-// For smaller copies, the simulator also moves the content, which costs time of the host.
+// For smaller copies, the simulator also moves the content, which takes time on the host.
 enum { bytes = 4096, load_bytes = 1 << 30, not_supported = CUDA_ERROR_NOT_SUPPORTED };
 
 // CALL calls a function of the driver by name, with these types.
@@ -80,7 +80,7 @@ static void expect(const char *name, uint64_t through, CUresult result)
 	uint64_t now = launches();
 
 	if ((result && result != not_supported) || now - before != through) {
-		fprintf(stderr, "copies: %s returned %d, and went %llu times through the throttle, not %llu\n",
+		fprintf(stderr, "copies: %s returned %d, and the throttle counted %llu launches, want %llu\n",
 			name, result, (unsigned long long)(now - before), (unsigned long long)through);
 		abort();
 	}

@@ -62,14 +62,14 @@ static void test_drift_and_slices(void)
 			for (int pause = 0; pause < 2; pause++) {
 				struct told told = follow(ppms[i], slices[k], pause);
 
-				CHECK(told.ppb); // 0 means unknown, and is no clock's drift
+				CHECK(told.ppb); // 0 means unknown, and is not a drift
 				CHECK(llabs(told.ppb - ppms[i] * 1000) < 10000);
 				CHECK(llabs(told.turn - slices[k]) <= vg_probe_ns);
 			}
 	CHECK(!follow(2000, 0, false).ppb); // no real clock drifts that much
 }
 
-// A probe that returns with the end of earlier work was queued behind it.
+// A probe that returns with the end of earlier work was queued behind that work.
 static void test_aliases(void)
 {
 	static struct vg_probe probe = {.base_sent = 1000 * (uint64_t)ms};

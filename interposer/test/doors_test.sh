@@ -35,7 +35,7 @@ test_doors() {
 	for door in libcuda.so.1 libcuda.so "$driver_libraries/libcuda.so.1"; do
 		check_namespace "$door"
 	done
-	# Uncharged memory is detected if the driver reports the memory of processes to the agent.
+	# The agent detects uncharged memory if the driver reports the memory of processes.
 	[ "$agent" = -honest ] || return 0
 	check_door behind "$driver_libraries/libcuda.so.1"
 	# A sanitizer's library rejects RTLD_DEEPBIND.
@@ -80,7 +80,7 @@ test_instrumented() {
 	[ -z "$sanitizer" ] || return 0
 	pages instrumented "$limit"
 	output=$(ASAN_OPTIONS='' limited instrumented "$programs/doors_instrumented" soname 2>&1) &&
-		fail "a program with AddressSanitizer no longer wants to be first: say so in the README"
+		fail "AddressSanitizer accepts another first library: update the README"
 	echo "$output" | grep -q 'ASan runtime does not come first' || fail "a program with AddressSanitizer: $output"
 	output=$(ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 \
 		limited instrumented "$programs/doors_instrumented" soname 2>&1) ||
@@ -139,7 +139,7 @@ test_heaps() {
 	[ "$(peak "$(echo "$output" | field pid)")" -le "$limit" ] || fail "heaps: more than the limit: $output"
 }
 
-# Physical memory is charged as long as a handle or a mapping of it exists.
+# Physical memory is charged as long as a handle or a mapping of the memory exists.
 test_mappings() {
 	pages mappings $((2 * gib))
 	limited mappings "$programs/mappings" || fail "mappings"
@@ -248,7 +248,7 @@ test_mps() {
 	[ "${rate:-999}" -le 101 ] || fail "a program that wants 10 % did $rate kernels a second, want 100"
 	rate=$(full mps CUDA_MPS_PIPE_DIRECTORY="$work/nowhere")
 	[ -z "$rate" ] || fail "a program beside MPS did $rate kernels a second, want none"
-	grep -q 'MPS does not hold it' "$work/error" || fail "it was told: $(cat "$work/error")"
+	grep -q 'MPS does not hold this process' "$work/error" || fail "it was told: $(cat "$work/error")"
 	echo quit -t 0 | mps
 	rate=$(full mps)
 	[ -z "$rate" ] || fail "a program without the daemon did $rate kernels a second, want none"

@@ -145,7 +145,7 @@ static void test_more_classes_than_places(void)
 
 enum { piece = 1000 }; // ns charged for each piece of work
 
-// take makes `count` pieces take `more` than their charge, for certain.
+// take observes `count` pieces that certainly take `more` than their charge.
 static void take(struct vg_class *class, int count, int64_t more, uint64_t now)
 {
 	for (int i = 0; i < count; i++)

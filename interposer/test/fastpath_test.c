@@ -205,7 +205,7 @@ static void fastpath(int which, CUstream on)
 		if (allowed() && meter()->fastpath.handle == on)
 			return;
 	}
-	CHECK(!"there is never leave");
+	CHECK(!"the fast path is never allowed");
 }
 
 static uint64_t idle_at(CUstream on, uint64_t its, uint64_t thread)

@@ -182,7 +182,7 @@ static void within_bounds(enum vg_held_result want)
 	CHECK(least <= most_ns);
 }
 
-// hold keeps connections open without an answer, until the test ends it.
+// hold keeps connections open without an answer, until the test ends hold.
 static pid_t hold(void)
 {
 	pid_t child;

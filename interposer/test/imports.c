@@ -155,7 +155,7 @@ static void import_pool(int from)
 	CHECK_EQUAL(left(), before);
 }
 
-// This process forks the importer before it uses CUDA.
+// This process forks the importer before this process uses CUDA.
 static int import(int handles)
 {
 	struct ipc_handle handle;

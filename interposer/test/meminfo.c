@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// meminfo LIMIT checks cuMemGetInfo. The total is the limit, NULLs are not an error, and this
-// process's own allocations and frees are visible at once. Then meminfo queries without a pause.
+// meminfo LIMIT checks cuMemGetInfo. The total is the limit, and NULL arguments are not an error.
+// This process's allocations and frees are visible at once. Then meminfo queries without a pause.
 // For each line of input, meminfo prints the free memory that it reads a millisecond later.
 // doors_test.sh runs this program, and compares the output with the actual value.
 

@@ -231,8 +231,8 @@ static void test_launch_that_hangs(void)
 	CHECK_EQUAL(atomic_load(&on_way->count), 0);
 }
 
-// The launches of a single thread are not counted. A wait of another thread shows nothing about
-// launches in progress.
+// The launches of a single thread are not counted. A wait of another thread does not show whether
+// launches are in progress.
 static void test_waits_beside_launches(void)
 {
 	static struct vg_meter meter = {.pages = &pages};

@@ -92,7 +92,7 @@ static void test_others_have_their_parts(void)
 	CHECK(had[1] > 1180 * (int64_t)ms && had[1] < 1220 * (int64_t)ms);
 }
 
-// A rarely used or unlimited GPU does not delay the other.
+// A rarely used or unlimited GPU does not delay the other GPU.
 static void test_idle_ones_hold_nobody_back(void)
 {
 	static const uint32_t unlimited[] = {part, VG_PPM};

@@ -153,7 +153,7 @@ static void test_what_breaks_it(void)
 		{of_one_rank, "nri-vgpu: lock order: took vg_state.pool_mutex while holding vg_state.pool_mutex\n"},
 		{tried_before, "nri-vgpu: lock order: took vg_state.audit_mutex while holding vg_state.pool_mutex\n"},
 		{without_a_rank, "nri-vgpu: lock order: took a mutex without a rank\n"},
-		{not_held, "nri-vgpu: lock order: gave back, without holding it, vg_state.audit_mutex\n"},
+		{not_held, "nri-vgpu: lock order: released, without holding it, vg_state.audit_mutex\n"},
 	};
 
 	for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {

@@ -163,7 +163,7 @@ static void test_waits_for_what_moves(void)
 		CHECK(!wait_is_over(&wait, now, others++, &stuck));
 	CHECK(!wait_is_over(&wait, start + vg_longest_wait_ns, others++, &stuck));
 	CHECK(wait_is_over(&wait, start + vg_longest_wait_ns + 1, others, &stuck));
-	CHECK_EQUAL(stuck.until, 0); // the next process waits too
+	CHECK_EQUAL(stuck.until, 0); // the next process also waits
 }
 
 int main(void)

@@ -113,7 +113,7 @@ static int expect(size_t way, int device, CUresult want)
 
 static int leave_out(size_t way)
 {
-	printf("left out: %s, which this driver does not have\n", ways[way].name);
+	printf("skipped: %s, which this driver does not have\n", ways[way].name);
 	if (!dlsym(dlopen("libcuda.so.1", RTLD_NOW), ways[way].name))
 		return 0;
 	return expect(way, 0, CUDA_ERROR_NOT_SUPPORTED);

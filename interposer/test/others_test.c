@@ -25,7 +25,7 @@ static void test_deductions(void)
 		int64_t charged, want, part, left; // left: the charge's rest, for the next call
 	} cases[] = {
 		{0, 20 * ms, 0, 0},                                  // a lone tenant
-		{5 * ms, 20 * ms, 5 * ms, 0},                        // more than the others' charges
+		{5 * ms, 20 * ms, 5 * ms, 0},                        // more than the charges of the others
 		{20 * ms, 5 * ms, 5 * ms, 15 * ms},                  // less
 		{20 * ms, 0, 0, 20 * ms},                            // nothing
 		{20 * ms, -1, 0, 20 * ms},                           //

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// pools checks that a pool that is destroyed in use stays charged until its last allocation has
-// been freed, and no longer. doors_test.sh runs this program.
+// pools destroys pools in use. pools checks that a destroyed pool stays charged exactly until the
+// pool's last allocation is freed. doors_test.sh runs this program.
 
 #define _GNU_SOURCE
 #include <stdatomic.h>

@@ -76,7 +76,7 @@ static void test_names(void)
 		{"cuVDPAUCtxCreate", true},  // the last name of the table
 		{"cuMemAlloc", true},        // has a second version too
 		{"cuLaunchKernel", true},    // has a version for per-thread streams
-		{"cuGreenCtxCreate", true},  // has neither
+		{"cuGreenCtxCreate", true},  // has no further version
 		{"cuMemFre", false},         // is a prefix of a replaced name
 		{"cuMemFreeX", false},       // has a replaced name as prefix
 		{"cuMemFree_", false},       // has no suffix of a version
@@ -122,7 +122,8 @@ static CUresult driver_exported_address(const char *name, void **function, int v
 	return CUDA_SUCCESS;
 }
 
-// An exported driver function with a replacement is exchanged, whatever name was requested.
+// cuGetProcAddress exchanges an exported driver function with a replacement, whatever name was
+// requested.
 static void test_exchanged(void)
 {
 	static const char *const names[] = {"cuMemAlloc", "cuMemAlloc_v2", "cuMemFree", "cuFrobnicate", "cuDeviceGetName"};
@@ -147,7 +148,7 @@ static CUresult driver_old_address(const char *name, void **function, int versio
 	return driver_address(name, function, 0, flags, &status);
 }
 
-// said calls a function, and returns the number of lines with these words that the function wrote.
+// said calls a function, and returns the number of written lines that contain these words.
 static int said(void (*function)(void), const char *words)
 {
 	FILE *file = tmpfile();

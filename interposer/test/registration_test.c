@@ -21,7 +21,7 @@
 #include "check.h"
 #include "fixture.h"
 
-// soon_ns is longer than the attempts for a full queue, also on a busy machine.
+// soon_ns is longer than all attempts for a full queue take, even on a busy machine.
 static const uint64_t soon_ns = 500000000;
 
 static char dir[64];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // sharing exports and imports memory, and frees the memory or ends the process on either side. The
-// driver keeps memory as long as any process holds the memory. One argument selects the test.
+// driver keeps memory as long as any process holds the memory. The argument selects the test.
 // sharing exits with 0 if all calls return their native results. unkind_test.sh runs this program.
 
 #define _GNU_SOURCE

@@ -186,8 +186,8 @@ static bool is_live(const struct vg_pages *pages, uint32_t slot)
 	return live[slot];
 }
 
-// A process's memory is granted to others when the process is gone, and not as soon as its slot is
-// free.
+// Other processes are granted a process's memory when the process is gone, and not as soon as the
+// process's slot is free.
 static void end_slowly(void)
 {
 	struct flock lock = whole(F_WRLCK);

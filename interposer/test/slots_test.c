@@ -100,7 +100,7 @@ static void test_the_dead_are_counted(void)
 	leave(100);
 	CHECK_EQUAL(used_after_reaping(&pages), 0);
 	leave(0);
-	pages.usage->slots[1].pid = 0; // so that the dead process's slot is tried first
+	pages.usage->slots[1].pid = 0; // so that the new process first tries the dead process's slot
 	attach(&next);
 	CHECK_EQUAL(next.slot, 1);
 	for (unsigned i = 0; i < VG_MAX_DEVICES; i++) {

@@ -14,7 +14,7 @@
 #include "check.h"
 #include "probe.h"
 
-// The sanitizers' libraries wrap dlopen, so that the loader treats them as the caller.
+// The sanitizers' libraries wrap dlopen, so that the loader treats these libraries as the caller.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TEST_CALLER 0
 #else

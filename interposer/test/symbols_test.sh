@@ -38,13 +38,13 @@ for library in libcuda libnvidia-ml; do
 	newest=$(readelf -W --dyn-syms "$file" | grep -o '@GLIBC_[0-9.]*' |
 		sed 's/@GLIBC_//' | sort -V | tail -n 1)
 	[ "$(printf '%s\n2.17\n' "$newest" | sort -V | tail -n 1)" = 2.17 ] ||
-		fail "$library asks for GLIBC_$newest"
+		fail "$library needs GLIBC_$newest"
 
 	# An internal name of the C library is only allowed if musl also has the name. If the
 	# interposer used any other internal name, no process of a container with musl would start.
 	foreign=$(readelf -W --dyn-syms "$file" | awk '$7 == "UND" && $5 == "GLOBAL" { sub("@.*", "", $8); print $8 }' |
 		grep '^__' | grep -vx -e __errno_location -e __ctype_b_loc)
-	[ -z "$foreign" ] || fail "$library asks for names that musl does not have: $foreign"
+	[ -z "$foreign" ] || fail "$library needs names that musl does not have: $foreign"
 
 	readelf -lW "$file" | grep -q 'GNU_STACK.*RWE' && fail "$library has an executable stack"
 done

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // unkind tests behaviour of drivers that a simple simulator does not have: the driver waits for the
-// GPU, opens libraries, and keeps memory. One argument selects the test. unkind exits with 0 if all
+// GPU, opens libraries, and keeps memory. The argument selects the test. unkind exits with 0 if all
 // calls return their native results. unkind_test.sh runs this program.
 
 #define _GNU_SOURCE
@@ -11,8 +11,8 @@
 
 #include "unkind.h"
 
-// kernel_ns is the time of a kernel. A call that does not wait for the kernel takes less than half
-// of that time.
+// kernel_ns is the time of a kernel. A call takes less than half of that time if the call does not
+// wait for the kernel.
 static const uint64_t kernel_ns = 1500000000;
 
 static uint64_t now(void)
@@ -322,7 +322,7 @@ static void test_plugin(char *path)
 	CHECK_EQUAL(pthread_join(opener, NULL), 0);
 }
 
-// ---- exit handlers, and a driver that shuts down before or after them
+// ---- exit handlers, and a driver that shuts down before or after these handlers
 
 static uint64_t exit_pieces[3];
 static void *exit_function;

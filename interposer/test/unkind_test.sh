@@ -178,7 +178,8 @@ test_slack() { below slack $((2 * gib)); }
 # A graph's memory counts at any nesting depth of its node.
 test_deep_graphs() { below deep-graphs $((2 * gib)); }
 
-# An excess charge for memory that the driver attributes to another process makes no room.
+# An excess charge for memory that the driver attributes to another process does not make room for
+# more memory.
 test_import_credit() { program=sharing below import-credit $((3 * gib)); }
 
 test_small_pieces() {
@@ -244,7 +245,8 @@ test_useless_agents() {
 	done
 }
 
-# Raised heaps and stacks are not granted to others before a kernel takes them.
+# Memory for raised heaps and stacks is not granted to other processes before a kernel takes the
+# memory.
 test_late_heaps() {
 	local output limit=$((context + 512 * mib)) highest granted raised sms
 	sms=$(profile sm_count)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers usage pages that cannot be mapped, are replaced or have another size, and their
-// descriptors.
+// This test covers usage pages that cannot be mapped, that are replaced, or that have another size.
+// The test also covers the pages' descriptors.
 
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This test checks that a program that waits for the GPU queries the agent before the wait, while
-// the GPU works. After the wait, the query would only delay the program.
+// the GPU works. A query after the wait would delay the program.
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers work on streams without events, which is charged until the driver reports its
-// end. If the driver does not report a stream's state, the stream keeps its last state. The
+// This test covers work on streams without events. The work is charged until the driver reports the
+// work's end. If the driver does not report a stream's state, the stream keeps its last state. The
 // simulated driver has two contexts, and reports on the default stream of the current context.
 
 #include "time/meter.h"

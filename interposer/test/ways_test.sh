@@ -151,7 +151,7 @@ test_forged_page() {
 	"$mkpages" -o "$work/forged" 0 || fail "observe"
 	output=$(limited forged "$workloads/fill" 2>/dev/null)
 	[ "$(echo "$output" | field granted_bytes)" -ge $((limit - context - limit / 100)) ] ||
-		fail "when nothing is observed any more: $output"
+		fail "after the observation was cleared: $output"
 }
 
 test_what_programs_see() {
@@ -173,7 +173,7 @@ test_gpu_that_was_not_given() {
 	pages one "$gib"
 	output=$(limited one "$workloads/fill" --device 1 2>&1)
 	echo "$output" | grep -q '"error_code":2' || fail "the second GPU: $output"
-	[ "$(peak "$(echo "$output" | field pid)")" = "" ] || fail "it gave memory: $output"
+	[ "$(peak "$(echo "$output" | field pid)")" = "" ] || fail "a GPU that is not on the page granted memory: $output"
 }
 
 # Allocations on two GPUs in the same address range are charged to the right GPU.
@@ -181,13 +181,13 @@ test_two_gpus() {
 	local seed output granted highest limit=${WAYS_LIMITS:-$((2 * gib))}
 	for seed in "" 1 2 3; do
 		pages two "$limit" "$limit"
-		# shellcheck disable=SC2086 # no seed is no argument
+		# shellcheck disable=SC2086 # an empty seed must not become an argument
 		output=$(limited two "$(dirname "$mkpages")/two_gpus" $seed 2>"$work/stderr") ||
 			fail "two GPUs, seed ${seed:-none}: $output $(cat "$work/stderr")"
 		granted=$(echo "$output" | field granted_bytes)
 		highest=$(peak "$(echo "$output" | field pid)")
 		[ "${highest:-$((limit + 1))}" -le "$limit" ] ||
-			fail "two GPUs, seed ${seed:-none}: held $highest of $limit on one of them"
+			fail "two GPUs, seed ${seed:-none}: held $highest of $limit on one GPU"
 		[ "${granted:-0}" -ge "$(least "$limit")" ] ||
 			fail "two GPUs, seed ${seed:-none}: granted $granted, want $(least "$limit")"
 	done
@@ -241,7 +241,7 @@ test_limit_is_lowered() {
 		fail "under a lowered limit, after use has fallen: $output"
 }
 
-# Without whole pages, CUDA is refused, and one line states the reason.
+# Without whole pages, the interposer refuses CUDA, and writes the reason in one line.
 test_fails_closed() {
 	local output broken
 	for broken in absent corrupt foreign no_usage; do
@@ -270,7 +270,7 @@ test_no_driver() {
 	echo "$output" | grep -q '"error_code":100' || fail "without a driver: $output"
 }
 
-# Another copy of this library in the search path is not used as the driver.
+# The interposer does not use another copy of this library in the search path as the driver.
 test_own_copies() {
 	local output
 	pages copies "$gib"

@@ -23,7 +23,7 @@ static bool vg_belongs(const struct vg_entry *entry, const void *context)
 	uint64_t key = vg_handle_key(context);
 
 	if (entry->kind == VG_GRANULE && entry->count)
-		return false; // in use, perhaps by another context
+		return false; // the handle is in use, perhaps for another context
 	return entry->context == key || (entry->kind == VG_CONTEXT && entry->key == key);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles arrays and mipmapped arrays. The interposer knows the size of an array before
-// the array takes memory. The driver reports the size of an equal array with deferred mapping,
-// which takes no memory.
+// This file handles arrays and mipmapped arrays. The interposer determines the size of an array
+// before the array takes memory. To determine the size, the interposer creates an equal array with
+// deferred mapping, which takes no memory.
 
 #include "base/number.h"
 #include "driver/handle.h"

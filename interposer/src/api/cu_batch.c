@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file handles batches of copies. The copies of a batch within a device are one item of work,
-// because the driver does not document their order.
+// because the driver does not document the order of these copies.
 
 #include "fill.h"
 #include "time/throttle.h"
@@ -35,7 +35,7 @@ static uint64_t vg_batch_volume(const CUDA_MEMCPY3D_BATCH_OP *list, size_t count
 	return bytes;
 }
 
-// A batch without copies within a device is free.
+// A batch without copies within a device is not charged.
 #define VG_BATCH(bytes, stream, per_thread, call)                            \
 	do {                                                                 \
 		uint64_t bytes_ = vg_throttle_state() ? bytes : 0;           \

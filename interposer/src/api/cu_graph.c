@@ -24,10 +24,10 @@
 //
 // A repeated launch needs no further memory while the graph owns the memory of its earlier launch.
 // The graph owns that memory if the device's graph memory grew by that size at the launch, and has
-// lost nothing since. A trim takes graph memory away. A graph whose launch uses graph memory
-// without growth also takes memory from other graphs. Each trim, and each launch without growth,
-// begins a new epoch. `extra` is the epoch in which the graph took its memory, plus one. During a
-// repeated launch, the graph's memory is reserved for that launch.
+// not shrunk since. A trim shrinks graph memory. A graph whose launch uses graph memory without
+// growth also takes memory from other graphs. Each trim, and each launch without growth, begins a
+// new epoch. `extra` is the epoch in which the graph took its memory, plus one. During a repeated
+// launch, the graph's memory is reserved for that launch.
 static uint64_t vg_graph_key(CUgraphExec graph, uint32_t device)
 {
 	return vg_handle_key(graph) | (uint64_t)device << 48;
@@ -64,7 +64,7 @@ static void vg_graph_forget(struct vg_state *state, CUgraphExec graph)
 }
 
 // vg_graph_made files the entries of a new executable graph. If vg_graph_made cannot file the
-// entries, it destroys the graph.
+// entries, vg_graph_made destroys the graph.
 static CUresult vg_graph_made(CUresult result, CUgraphExec *exec, struct vg_graph_needs *needs)
 {
 	struct vg_state *state = vg_state_ready();

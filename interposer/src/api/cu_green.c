@@ -9,7 +9,7 @@
 #include "memory/release.h"
 
 // The interposer retains the primary context while the green context exists, so that the primary
-// context has a separate charge. The charge for a green context is that for any other context.
+// context has a separate charge. A green context has the same charge as any other context.
 VG_API(cuGreenCtxCreate, CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
        unsigned flags)
 {

@@ -4,9 +4,9 @@
 // the FIFO of printf.
 //
 // The interposer files the entry of a limit before the driver first changes the limit. The entry
-// has the value of the limit at that time, whose memory is part of the context. If several threads
-// raise a limit, each thread claims the difference to the charge that the thread found. When a
-// thread settles, the interposer charges the part that is still missing.
+// has the value of the limit at that time. The memory for that value is part of the context. If
+// several threads raise a limit, each thread claims the difference to the charge that the thread
+// found. When a thread settles, the interposer charges the part that is still missing.
 
 #include "memory/claim.h"
 
@@ -114,7 +114,7 @@ static struct vg_entry *vg_heap_grow(struct vg_entry *entry, void *context)
 }
 
 // vg_heap_settle charges the growth of the limit out of the claim. The driver may allocate the
-// memory only when a kernel needs it. The memory counts as uncertain until then, and earns no
+// memory only when a kernel needs it. Until that time, the memory counts as uncertain, and adds no
 // credit.
 static void vg_heap_settle(struct vg_claim *claim, uint64_t key, uint64_t bytes)
 {

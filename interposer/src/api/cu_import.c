@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file handles memory that a process imports from another process or from another API. The
-// import from a process uses an IPC handle or a pool. Imported memory is charged like new memory
-// while it is open in this process. The exporter may free the memory or die, and may belong to
-// another container. The interposer opens the import before the claim, because the memory already
-// exists. If the limit has no room, the interposer closes the import again.
+// import from a process uses an IPC handle or a pool. While imported memory is open in this
+// process, the memory is charged like new memory. The exporter may free the memory or die, and may
+// belong to another container. The interposer opens the import before the claim, because the memory
+// already exists. If the limit has no room, the interposer closes the import again.
 
 #include "base/number.h"
 #include "driver/capture.h"

@@ -12,8 +12,8 @@
 #include "pages/usage.h"
 
 // vg_answer_ns is the time for which an answer of the driver is reused. Changes by the container
-// itself are visible at once. A reused answer misses only recent changes by other containers on the
-// GPU, which any program must expect.
+// itself are visible at once. A reused answer lacks only recent changes by other containers on the
+// GPU. Any program must expect these changes.
 static const uint64_t vg_answer_ns = 100000;
 
 // vg_dead_ns is the longest time for which dead processes count as alive.
@@ -50,7 +50,7 @@ static uint64_t vg_total_of(struct vg_state *state, CUdevice device, uint64_t by
 }
 
 // vg_forget_the_dead empties the slots of dead processes at most once in vg_dead_ns. A program may
-// query the free memory, and not allocate if too little is free.
+// query the free memory, and may not allocate if too little memory is free.
 static void vg_forget_the_dead(struct vg_state *state, uint32_t device, uint64_t now)
 {
 	_Atomic uint64_t *reaped = &state->answers[device].reaped_ns;

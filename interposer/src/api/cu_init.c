@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuInit opens the limits page before it starts the driver, and takes a slot on the usage page
-// afterwards. cuInit fails if either page is not whole. No other function works before cuInit has
+// afterwards. cuInit fails if a page is not whole. No other function works before cuInit has
 // succeeded.
 
 #include "base/error.h"
@@ -19,7 +19,7 @@
 
 static CUresult vg_refuse_init(const struct vg_error *error)
 {
-	vg_log(VG_LOG_PAGES, "CUDA is refused to this process: %s", error->text);
+	vg_log(VG_LOG_PAGES, "refused CUDA to this process: %s", error->text);
 	return CUDA_ERROR_NOT_PERMITTED;
 }
 
@@ -34,7 +34,7 @@ static CUresult vg_uuid_of(CUuuid *uuid, CUdevice device)
 
 // vg_found is the driver's description of itself.
 struct vg_found {
-	uint32_t devices[vg_max_ordinals]; // as vg_state has them
+	uint32_t devices[vg_max_ordinals]; // in the form of vg_state.devices
 	bool lazy;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file handles linear memory: plain, pitched and managed.
+// This file handles plain, pitched and managed linear memory.
 
 #include "base/number.h"
 #include "memory/claim.h"

@@ -218,8 +218,8 @@ VG_API(cuMemPoolTrimTo, CUmemoryPool pool, size_t keep)
 	return result;
 }
 
-// vg_sync_begins queries the agent before a synchronisation, while the GPU works. After the
-// program's wait, the query would only delay the program.
+// vg_sync_begins queries the agent before a synchronisation, while the GPU works. A query after the
+// program's wait would delay the program.
 static void vg_sync_begins(void)
 {
 	struct vg_state *state = vg_state_ready();

@@ -2,14 +2,15 @@
 
 // This file handles primary contexts. The first thread that retains a primary context claims the
 // context's memory. The thread files the context's entry when the driver has created the context.
-// If two threads retain the context at once, both claim, and the second thread releases its claim.
-// For a moment, the context is charged twice. The entry counts the program's retains of the
-// context. Before the release that will end the context, all entries of the context are removed
-// from the table.
+// If two threads retain the context at once, both threads claim the memory. The second thread then
+// releases its claim. For a moment, the context is charged twice. The entry counts the program's
+// retains of the context. Before the release that will end the context, all entries of the context
+// are removed from the table.
 //
-// A thread may retain a context while another thread releases it for the last time. Charges of
-// memory that ended with the context may then stay until the context ends for good. The interposer
-// cannot detect whether charges remain, and grants no credit until then (correction.h).
+// A thread may retain a context while another thread releases the context for the last time.
+// Charges of memory that ended with the context may then stay until the context's final end. The
+// interposer cannot detect whether charges remain, and grants no credit until that end
+// (correction.h).
 
 #include "context.h"
 
@@ -135,7 +136,7 @@ static _Atomic uint32_t *vg_primary_joins(struct vg_state *state, CUdevice devic
 }
 
 // vg_primary_joining reports whether a counted retain may not have reached the driver. A release
-// may then be the last for the driver, although it is not the last by the interposer's count.
+// may then be the last release for the driver, but not the last release by the interposer's count.
 static bool vg_primary_joining(struct vg_state *state, CUdevice device)
 {
 	const _Atomic uint32_t *joins = vg_primary_joins(state, device);

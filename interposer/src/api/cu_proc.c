@@ -161,7 +161,7 @@ static vg_function vg_own_of(uint32_t symbol)
 
 // vg_is_guarded reports whether the interposer replaces any version of this name. A driver newer
 // than this library may have further versions. The program must not receive further versions,
-// because no limit would apply to them.
+// because no limit would apply to these functions.
 static bool vg_is_guarded(const char *name)
 {
 	const uint16_t *version = vg_versions(name);
@@ -204,8 +204,8 @@ static CUresult vg_exchange(const char *name, void **function, int *status)
 	}
 	if (symbol != VG_SYMBOL_COUNT || vg_may_pass(name))
 		return CUDA_SUCCESS;
-	vg_log(VG_LOG_WITHHELD, "withheld %s: this driver's version of it is newer than this nri-vgpu, which "
-			    "could not limit it; install a newer nri-vgpu", name);
+	vg_log(VG_LOG_WITHHELD, "withheld %s: the driver's version of this function is newer than this "
+			    "nri-vgpu, which cannot limit the function; install a newer nri-vgpu", name);
 	*function = NULL;
 	if (status)
 		*status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

@@ -6,12 +6,12 @@
 // order. Host memory is not charged.
 //
 // Exported memory stays charged after its release. A file descriptor keeps the memory allocated,
-// and the interposer cannot find out which process has the descriptor. Memory that was bound to a
+// and the interposer cannot determine which process has the descriptor. Memory that was bound to a
 // multicast object or a logical endpoint also stays charged, because other processes may import the
 // memory. After the release, the charge counts as an estimate. The charge ends when the agent
 // measures that the memory is gone (correction.h). Imported memory is charged like new memory,
-// because its exporter may release the memory or die. Memory that one process of a container
-// exports and another imports is therefore charged twice.
+// because its exporter may release the memory or die. Therefore, memory that one process of a
+// container exports and another process imports is charged twice.
 
 #include "memory/claim.h"
 
@@ -141,7 +141,7 @@ static struct vg_physical *vg_mapping_use(struct vg_state *state, uint64_t addre
 }
 
 // vg_handle_file counts a reference of the program to a handle, and files an entry if the handle
-// has none. vg_handle_file takes over the caller's reference to the memory.
+// has no entry. vg_handle_file takes over the caller's reference to the memory.
 static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle handle,
 			   struct vg_physical *physical)
 {
@@ -158,7 +158,7 @@ static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle 
 	// The handle was released before, and only mappings held the memory.
 	entry = calloc(1, sizeof *entry);
 	if (!entry)
-		return; // the memory stays charged: the charge is too high, never too low
+		return; // the memory stays charged, so that the charge is never too low
 	*entry = (struct vg_entry){.kind = VG_PHYSICAL, .key = handle, .count = 1, .object = physical};
 	vg_table_put(&state->table, entry);
 }
@@ -416,7 +416,7 @@ static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHand
 	int index;
 
 	if (VG_CALL(cuMemGetAllocationPropertiesFromHandle, &properties, handle))
-		// The interposer cannot find out the memory's GPU and size.
+		// The interposer cannot determine the memory's GPU and size.
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (!vg_handle_location(&properties.location, &device))
 		return CUDA_SUCCESS;

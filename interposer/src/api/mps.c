@@ -18,8 +18,8 @@ static const char vg_mps_dir[] = "/run/nri-vgpu/mps";
 enum {
 	vg_attribute_multiprocessors = 16,
 	vg_ppm_per_percent = 10000,
-	// The driver assigns multiprocessors in groups, which have this size on some GPUs. The
-	// driver's rounding is not documented: on an H200, 50 % of 132 are 68.
+	// The driver assigns multiprocessors in groups, which have this size on some GPUs. The driver's
+	// documentation does not describe the rounding: on an H200, 50 % of 132 multiprocessors are 68.
 	vg_group = 8,
 };
 
@@ -103,9 +103,9 @@ bool vg_mps_check(const struct vg_pages *pages, const uint32_t *devices, struct 
 		if (VG_CALL(cuDeviceGetAttribute, &seen, vg_attribute_multiprocessors, device) == 0 &&
 		    seen > 0 && (uint64_t)seen <= (uint64_t)all * part / VG_PPM + vg_group)
 			continue;
-		vg_error_set(error, "its GPU is shared by MPS, and MPS does not hold it to its part of it "
-				    "(it sees %d of %u multiprocessors): does the daemon run on this node? "
-				    "See docs/how-to/choose-sharing.md", seen, all);
+		vg_error_set(error, "MPS does not hold this process to its part of the GPU (the process sees "
+				    "%d of %u multiprocessors): check that the daemon runs on this node: "
+				    "see docs/how-to/choose-sharing.md", seen, all);
 		return false;
 	}
 	return true;

@@ -149,7 +149,7 @@ static int vg_list_nobody(uint32_t symbol, void *device, unsigned *count)
 }
 
 // VG_LIST_NOBODY defines a function that lists clients of graphics or of MPS. The list is empty,
-// because the usage page does not mark these processes.
+// because the usage page does not mark clients of graphics or of MPS.
 #define VG_LIST_NOBODY(name)                                                     \
 	int vg_##name(void *device, unsigned *count, const void *entries);       \
 	int vg_##name(void *device, unsigned *count, const void *entries)        \
@@ -181,8 +181,8 @@ int vg_nvmlDeviceGetRunningProcessDetailList(void *device, nvmlProcessDetailList
 	return vg_list(VG_SYM_nvmlDeviceGetComputeRunningProcesses_v3, device, &list->count, &listing);
 }
 
-// A container does not receive the driver's samples and accounting of single processes, which have
-// the host's pids.
+// A container does not receive the driver's samples and accounting of single processes, because
+// these data contain the host's pids.
 
 int vg_nvmlDeviceGetProcessUtilization(void *device, void *samples, unsigned *count,
 				       unsigned long long since);

@@ -63,7 +63,7 @@
 	.text
 	.endm
 
-	// VG_SAVE_ARGUMENTS saves the registers in which a call may pass arguments. These are six
+	// VG_SAVE_ARGUMENTS saves the registers in which a call may pass arguments. A call may pass six
 	// integers, eight floating point values, and al, the number of floating point values.
 	.macro VG_SAVE_ARGUMENTS
 	subq $200, %rsp
@@ -107,9 +107,9 @@
 	.cfi_adjust_cfa_offset -200
 	.endm
 
-	// On entry (%rsp) is the index, and above it is the return address. The stack is aligned to
-	// 16 bytes, because the stub pushed 8 bytes. The 200 bytes below move the stack 8 bytes off
-	// that alignment, and the next 8 bytes restore the alignment.
+	// On entry, (%rsp) is the index, and the return address is above the index. The stack is
+	// aligned to 16 bytes, because the stub pushed 8 bytes. The 200 bytes below move the stack 8
+	// bytes off that alignment, and the next 8 bytes restore the alignment.
 	.text
 	.balign 16
 	.type vg_stub_first_call, @function

@@ -73,8 +73,7 @@ uint64_t vg_clock_look(struct vg_clock *clock)
 		return before;
 	ticks = vg_clock_ticks();
 	ns = vg_now();
-	// A short time between the readings of CLOCK_MONOTONIC shows that the thread was not
-	// interrupted.
+	// If the time between the readings of CLOCK_MONOTONIC is short, the thread was not interrupted.
 	if (ns - before < vg_clock_at_once_ns)
 		vg_clock_set(clock, ns, ticks);
 	return ns;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header declares a clock for frequent readings, because the kernel's clock is too slow.
-// Between two readings of CLOCK_MONOTONIC the clock advances by the processor's counter, which
-// takes half the time to read. The clock's owner must prevent concurrent use of the clock.
+// Between two readings of CLOCK_MONOTONIC the clock advances by the processor's counter. A reading
+// of the counter takes half the time. The clock's owner must prevent concurrent use of the clock.
 
 #ifndef VG_CLOCK_H
 #define VG_CLOCK_H

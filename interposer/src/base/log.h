@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers messages to the user of the process.
+// This header declares the log, which writes messages for the user of the process.
 
 #ifndef VG_LOG_H
 #define VG_LOG_H

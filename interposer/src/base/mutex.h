@@ -29,8 +29,8 @@ bool vg_mutex_lock_until(struct vg_mutex *mutex, uint64_t when);
 void vg_mutex_wake(struct vg_mutex *mutex);
 
 // Debug builds assert the lock order (rank.h). VG_MUTEX and vg_mutex_set_rank set a mutex's rank.
-// vg_mutex_has_rank reports whether the mutex has a rank. Other builds store no rank, because an
-// initialised mutex would cost each start of a process a page.
+// vg_mutex_has_rank reports whether the mutex has a rank. Other builds store no rank, because
+// initialised mutexes would make each start of a process touch one more page.
 #ifdef VG_DEBUG
 #define VG_MUTEX(of) {.rank = (of)}
 #else
@@ -111,8 +111,8 @@ static inline void vg_mutex_lock(struct vg_mutex *mutex)
 }
 
 // vg_mutex_unlock may miss a thread that begins to wait during the unlock. An exchange would not
-// miss the thread, but costs a launch as much as the lock itself. A missed thread re-checks after a
-// timeout (mutex.c).
+// miss the thread, but takes as long as the lock. A missed thread re-checks after a timeout
+// (mutex.c).
 static inline void vg_mutex_unlock(struct vg_mutex *mutex)
 {
 	vg_mutex_leave(mutex);

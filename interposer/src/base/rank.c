@@ -47,7 +47,7 @@ void vg_rank_enter(uint32_t rank)
 void vg_rank_leave(uint32_t rank)
 {
 	if (!vg_ranks_held[rank])
-		vg_rank_broken("gave back, without holding it,", rank, "");
+		vg_rank_broken("released, without holding it,", rank, "");
 	vg_ranks_held[rank]--;
 }
 #endif

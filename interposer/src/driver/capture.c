@@ -24,7 +24,7 @@ struct vg_open {
 
 // `beginning` counts calls of the driver in which a capture begins or a stream joins a capture.
 static _Atomic unsigned beginning;
-static _Atomic unsigned touching; // touches under way
+static _Atomic unsigned touching; // touches in progress
 
 static struct vg_mutex mutex = VG_MUTEX(VG_RANK_CAPTURES); // never held during a driver call
 static struct vg_open open_captures[vg_open_captures];
@@ -43,8 +43,8 @@ enum vg_capturing vg_capture_ask(CUstream stream, bool per_thread)
 	return status == CU_STREAM_CAPTURE_STATUS_NONE ? vg_not_capturing : vg_is_capturing;
 }
 
-// The order of these sequentially consistent accesses matters: either a touch sees that a capture
-// is beginning, or the capture sees the touch.
+// Sequentially consistent accesses ensure that either a touch detects that a capture is beginning,
+// or the capture detects the touch.
 void vg_capture_join_begin(void)
 {
 	uint64_t until = 0;

@@ -6,7 +6,7 @@
 // and a query would invalidate the capture. During the capture of a blocking stream, the interposer
 // must not touch the legacy stream either. Therefore vg_capture_touch_begin and
 // vg_capture_touch_end enclose every call of the interposer that touches a stream of the program.
-// The begin of a capture waits for the touches in progress, and no touch begins until the capture
+// The beginning of a capture waits for the touches in progress. No touch begins until the capture
 // has begun.
 //
 // The interposer makes all other calls that a capture may forbid in the thread's relaxed mode.

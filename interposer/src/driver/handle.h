@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers handles of the driver: contexts, streams and others.
+// This header covers handles of the driver, such as contexts and streams.
 
 #ifndef VG_HANDLE_H
 #define VG_HANDLE_H

@@ -5,7 +5,7 @@
 #include "capture.h"
 #include "handle.h"
 
-// vg_can_tell reports whether this driver has cuStreamGetDevice, as drivers have since CUDA 12.8.
+// vg_can_tell reports whether this driver has cuStreamGetDevice, which CUDA 12.8 added.
 static bool vg_can_tell(void)
 {
 	enum { unknown, yes, no };

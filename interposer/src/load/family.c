@@ -8,8 +8,8 @@
 
 #include "families.h"
 
-// vg_patterns holds all patterns in one string. An array of pointers would cost every process of
-// the container one relocation per pattern at its start.
+// vg_patterns holds all patterns in one string. With an array of pointers, the start of every
+// process in the container would need one relocation per pattern.
 static const char vg_patterns[] =
 #define VG_PATTERN(treatment, pattern) pattern "\0"
 	VG_FAMILIES(VG_PATTERN)

@@ -45,7 +45,8 @@ static size_t vg_cache_start(const unsigned char *data, size_t size)
 	return start < size ? start : size;
 }
 
-// vg_cache_string returns the string at the offset, or NULL if it does not end within the data.
+// vg_cache_string returns the string at the offset, or NULL if the string does not end within the
+// data.
 static const char *vg_cache_string(const unsigned char *data, size_t size, uint32_t offset)
 {
 	if (offset >= size || !memchr(data + offset, '\0', size - offset))

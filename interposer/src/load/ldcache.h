@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares the lookup in /etc/ld.so.cache, in the format that glibc has written since
-// 2.2. Since 2.32 the file has only this format. Before 2.32 the entries of an older format come
-// first.
+// This header declares the lookup in /etc/ld.so.cache, in the format of glibc 2.2 and newer. The
+// file of glibc before 2.32 begins with entries in an older format.
 
 #ifndef VG_LDCACHE_H
 #define VG_LDCACHE_H

@@ -21,8 +21,8 @@ struct vg_object {
 };
 
 // vg_absolute returns the absolute form of an address of a dynamic section. glibc relocates these
-// addresses in place. musl does not relocate these addresses, and neither does the kernel in its
-// own object.
+// addresses in place. musl does not relocate these addresses, and the kernel does not relocate the
+// addresses in its own object.
 static uintptr_t vg_absolute(uintptr_t base, uintptr_t address)
 {
 	return address < base ? address + base : address;

@@ -4,7 +4,7 @@
 // library's first function. real.c is compiled once for each replaced library (see the Makefile):
 //   VG_LIBRARY        its SONAME
 //   VG_SYMBOLS        the header generated from its table of symbols
-//   VG_NO_LIBRARY     the result of its functions while it cannot be found
+//   VG_NO_LIBRARY     the result of its functions while the library cannot be found
 //   VG_NO_FUNCTION    the result of a function that this driver does not have
 
 #ifndef VG_REAL_H

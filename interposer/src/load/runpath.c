@@ -68,8 +68,8 @@ static void vg_directory(const char *name, int is_program, char directory[PATH_M
 }
 
 // vg_paths_add_object adds an object's directory and run path. vg_paths_add_object is not inlined
-// into vg_collect, because its buffer costs a page of stack. The loader calls vg_collect for every
-// loaded object.
+// into vg_collect, because the buffer of vg_paths_add_object takes a page of stack. The loader
+// calls vg_collect for every loaded object.
 __attribute__((noinline))
 static void vg_paths_add_object(struct vg_paths *paths, const char *object, int is_program, const char *path)
 {

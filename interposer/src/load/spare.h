@@ -2,7 +2,7 @@
 
 // This header covers stubs for names that only the node's driver has. The installer
 // (internal/driverlib) copies this library, writes the names into vg_spares, and writes a new table
-// of exported names. In the library as built, no spare has a name.
+// of exported names. In the build's library, no spare has a name.
 
 #ifndef VG_SPARE_H
 #define VG_SPARE_H

@@ -22,7 +22,8 @@ enum {
 
 static const uint64_t vg_audit_bytes = 8 * VG_MIB;
 
-// vg_queue_ns is the longest wait of a thread for another thread's query, before a refusal.
+// vg_queue_ns is the longest time for which a thread waits for another thread's query before a
+// refusal.
 static const uint64_t vg_queue_ns = 20000000;
 
 static uint64_t vg_coarse_ms(void)
@@ -58,7 +59,7 @@ static struct vg_applied vg_apply(struct vg_state *state, const struct vg_held *
 {
 	struct vg_applied applied = {0, 0};
 
-	// The count must change before any charge changes: see use.h.
+	// The count must change before any charge changes (use.h).
 	atomic_fetch_add(&state->measurements, 1);
 	for (uint32_t i = 0; i < held->count; i++) {
 		int device = vg_pages_find(&state->pages, held->gpus[i].uuid);

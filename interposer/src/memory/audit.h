@@ -2,8 +2,8 @@
 
 // This header covers audits: the agent measures the memory that this process physically holds, and
 // the interposer corrects the charge (correction.h). A process queries the agent a few times a
-// second while it allocates, and before it is refused memory. A process also queries the agent when
-// it waits for the GPU after a charge by estimate.
+// second while it allocates, and before the interposer refuses memory. A process also queries the
+// agent when the process waits for the GPU after a charge by estimate.
 //
 // A measurement counts only if no call that may change the process's memory was in progress during
 // the measurement. Without an agent, an answer or a measurement, the charge does not change.

@@ -55,7 +55,7 @@ static bool vg_is_filed(uint32_t way)
 	return way != VG_WAY_ASYNC && way != VG_WAY_POOL && way != VG_WAY_GRAPH && way != VG_WAY_NONE;
 }
 
-// vg_claim_elsewhere returns the error for a claim on a GPU that the pages do not contain.
+// vg_claim_elsewhere logs and returns the error for a claim on a GPU that the pages do not contain.
 static CUresult vg_claim_elsewhere(CUdevice device)
 {
 	int count = 0;

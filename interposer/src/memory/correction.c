@@ -202,8 +202,8 @@ bool vg_correction_apply(struct vg_state *state, uint32_t device, const struct v
 	next.again = 0;
 	next.unseen = measured->physical - vg_min(measured->physical, known);
 	next.credit = vg_credit(correction, known - vg_min(measured->physical, known));
-	// The counter must be read last, because each call counts before it changes any of these
-	// values.
+	// The counter must be read last, because each call increases the counter before the call
+	// changes any of the values above.
 	undisturbed = atomic_load(&state->calls) == measured->calls;
 	if (undisturbed) {
 		vg_reserve_adjust(&state->pages, device, vg_add_saturating(correction->unseen, next.credit),

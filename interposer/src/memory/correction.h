@@ -2,26 +2,26 @@
 
 // This header covers charges by estimate, and their correction.
 //
-// Most memory is charged at the amount that the driver takes. Contexts and modules are charged by
-// an upper estimate. Empty granules of linear memory stay charged, because the driver may keep
-// these granules. `known` is the sum of these charges. The agent measures the memory that the
-// process physically holds, and the difference corrects the charge:
+// The interposer charges most memory at the amount that the driver takes. The interposer charges
+// contexts and modules by an upper estimate. Empty granules of linear memory stay charged, because
+// the driver may keep empty granules. `known` is the sum of all these charges. The agent measures
+// the memory that the process physically holds, and the difference corrects the charge:
 //
 //   charge = known + unseen - credit
 //
 // `unseen` is the memory that the process holds beyond `known`. `credit` is the part of `known`
 // that the process does not hold, according to the measurement. The credit never exceeds the
-// current charge by estimate. A measurement can only show that some estimate is too large, but not
-// which estimate. When a charge by estimate ends, the interposer therefore first subtracts the
+// current charge by estimate. A measurement shows that some estimate is too large, but does not
+// show which estimate. When a charge by estimate ends, the interposer therefore first subtracts the
 // whole estimate from the credit. Until the next measurement, less memory is released than the
 // process held.
 //
 // The agent cannot measure a process without a context. Exported memory and libraries stay charged
 // when the last context ends. The measurement does not show which part of the bytes belongs to the
-// context. Therefore the credit shrinks by the context's estimate. The field `again` holds that
-// part of the credit. The next context holds no more memory than the last context. When the next
-// context begins, `again` returns to the credit, so that the process is not charged for both
-// contexts.
+// context. Therefore the credit shrinks by the context's estimate. The field `again` holds the
+// subtracted part of the credit. The next context holds no more memory than the last context. When
+// the next context begins, `again` returns to the credit, so that the process is not charged for
+// both contexts.
 
 #ifndef VG_CORRECTION_H
 #define VG_CORRECTION_H
@@ -57,7 +57,7 @@ uint64_t vg_correction_credit(struct vg_state *state, uint32_t device, uint64_t 
 // charged in full although the agent may not measure it in this process. Uncertain memory may be in
 // another place, count for another process, or be taken later. Examples are managed memory,
 // imports, and the parts of the device's heap and stacks that kernels may need. Uncertain memory
-// that the process does not hold earns no credit.
+// that the process does not hold adds no credit.
 void vg_correction_uncertain_made(struct vg_state *state, uint32_t device, uint64_t bytes);
 void vg_correction_uncertain_gone(struct vg_state *state, uint32_t device, uint64_t bytes);
 

@@ -30,7 +30,7 @@ static struct vg_entry *vg_granule_add(struct vg_entry *entry, void *context)
 		change->bytes += vg_granule;
 		entry = calloc(1, sizeof *entry);
 		if (!entry)
-			return NULL; // the granule stays charged: too high, never too low
+			return NULL; // the granule stays charged, so that the charge is never too low
 		*entry = (struct vg_entry){.kind = VG_GRANULE, .key = change->key,
 					   .device = change->device, .bytes = vg_granule};
 	} else if (entry->count == 0) {

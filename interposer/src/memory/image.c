@@ -63,8 +63,9 @@ static uint64_t vg_larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-// vg_view is an image. If `vouched` is set, the image is in memory, the end of the image is
-// unknown, and only mapped memory is read. The program guarantees a whole image, but may be wrong.
+// vg_view is an image. If `vouched` is set, the image is in memory, and the end of the image is
+// unknown. The program guarantees a whole image, but may be wrong. Therefore the interposer reads
+// only mapped memory.
 struct vg_view {
 	const unsigned char *at;
 	uint64_t size;
@@ -215,8 +216,8 @@ static uint64_t vg_fatbin_bytes(const struct vg_view *view)
 	return vg_larger(sum.plain, sum.compressed);
 }
 
-// vg_unwrapped returns the image to which a wrapper points, or `image` if it is not a wrapper. No
-// driver accepts a wrapper in a wrapper.
+// vg_unwrapped returns the image to which a wrapper points, or `image` itself if `image` is not a
+// wrapper. No driver accepts a wrapper in a wrapper.
 static const void *vg_unwrapped(const void *image)
 {
 	struct vg_view view = {image, UINT64_MAX / 4, true};

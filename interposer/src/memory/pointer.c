@@ -102,7 +102,7 @@ CUresult vg_pointer_charge(struct vg_state *state, CUmemoryPool handle, CUdevice
 	if (vg_pointer_on_host(address) || vg_pointer_known(state, address))
 		return CUDA_SUCCESS;
 	if (!bytes || VG_CALL(cuPointerGetAttribute, &device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address))
-		// The interposer cannot find out the memory's GPU and size.
+		// The interposer cannot determine the memory's GPU and size.
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (vg_state_device(state, device) < 0)
 		return vg_claim_on(&claim, device, VG_WAY_IMPORT, bytes); // this claim is refused

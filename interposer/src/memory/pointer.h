@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers pointers that were imported from a pool of another process. The imported pool
-// is charged the memory that it holds, like any pool (pool_held.h). A driver may keep imported
-// memory until the pool ends. The charge is never less than the size of the pool's pointers,
-// whatever the driver reports.
+// This header covers pointers that were imported from a pool of another process. The interposer
+// charges an imported pool for the memory that the pool holds, like any pool (pool_held.h). A
+// driver may keep imported memory until the pool ends. The charge is never less than the size of
+// the pool's pointers, whatever the driver reports.
 
 #ifndef VG_POINTER_H
 #define VG_POINTER_H

@@ -54,8 +54,8 @@ struct vg_pool *vg_pool_follow(struct vg_state *state, CUdevice ordinal, CUmemor
 
 		if (pool->in_use)
 			continue;
-		// The record may have belonged to another pool. A higher life and a higher ticket
-		// make answers about that pool stale.
+		// The record may have belonged to another pool. With a higher life and a higher ticket,
+		// answers about the other pool are stale.
 		pool->handle = handle;
 		pool->ordinal = ordinal;
 		pool->device = (uint32_t)vg_state_device(state, ordinal);
@@ -86,7 +86,7 @@ static struct vg_pool *vg_pool_follow_or_say(struct vg_state *state, CUdevice or
 	vg_mutex_unlock(&state->pool_mutex);
 	if (!pool)
 		vg_log(VG_LOG_POOLS,
-		       "refused memory of a memory pool: this process has %d pools, and no more can be followed: "
+		       "refused memory of a memory pool: this process has %d pools, and nri-vgpu records no more:  "
 		       "destroy some", vg_max_pools);
 	return pool;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file implements borrowing: a request that fits into the unused memory of a pool claims
-// nothing. Borrowed memory stays charged until the call settles, even if the pool returns the
-// memory to the device meanwhile. The call may make the pool take the memory again.
+// nothing. The pool may return borrowed memory to the device, and the call may make the pool take
+// the memory again. Therefore borrowed memory stays charged until the call settles.
 
 #include "pool_claim.h"
 

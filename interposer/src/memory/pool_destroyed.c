@@ -274,9 +274,9 @@ static bool vg_pool_destroyed_stays(struct vg_state *state, struct vg_pool *pool
 }
 
 // vg_pool_destroyed_look_at removes the pool's completed frees, and reports whether the pool has
-// frees in progress. vg_pool_destroyed_look_at takes the list of frees out of the pool, because it
-// queries the driver without the mutex. If the driver reuses the pool's handle meanwhile, the pool
-// and its pieces have ended.
+// frees in progress. vg_pool_destroyed_look_at takes the list of frees out of the pool, because
+// vg_pool_destroyed_look_at queries the driver without the mutex. If the driver reuses the pool's
+// handle meanwhile, the pool and its pieces have ended.
 static bool vg_pool_destroyed_look_at(struct vg_state *state, struct vg_pool *pool)
 {
 	struct vg_leaving *list = NULL;

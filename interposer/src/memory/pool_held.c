@@ -125,7 +125,7 @@ void vg_pool_held_arrived(struct vg_pool *pool)
 		pool->arriving--;
 }
 
-// vg_pool_note marks an imported pool's charge as uncertain, so that the charge earns no credit
+// vg_pool_note marks an imported pool's charge as uncertain, so that the charge adds no credit
 // while the exporter holds the memory.
 static void vg_pool_note(struct vg_state *state, const struct vg_pool *pool, uint64_t before)
 {
@@ -170,7 +170,7 @@ uint64_t vg_pool_held_apply(struct vg_state *state, struct vg_pool *pool, const 
 			pool->last.knows_used = false;
 		}
 		pool->charged = vg_pool_due(pool, before);
-		// The threads that claim arriving pointers charge the pool's growth.
+		// Threads that import pointers claim and charge the pool's growth.
 		if (pool->arriving && !call)
 			pool->charged = vg_min(pool->charged, charged);
 		vg_pool_note(state, pool, charged);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the charge of stream-ordered memory. The charge is the device memory that the
+// This header covers the charge of stream-ordered memory. The charge is the device memory that a
 // pool holds, not the memory that a program requested. A pool keeps memory after a free. The driver
 // reports the held memory (RESERVED_MEM_CURRENT).
 

@@ -31,8 +31,8 @@ static struct vg_size *vg_size_find(const struct vg_pool *pool, uint64_t bytes)
 	return size;
 }
 
-// vg_size_make adds a size. If memory for the counter is exhausted, pieces of this size are never
-// lent.
+// vg_size_make adds a size. If the process has no memory for the counter, the pool never lends
+// pieces of this size.
 static struct vg_size *vg_size_make(struct vg_pool *pool, uint64_t bytes)
 {
 	struct vg_size *size = calloc(1, sizeof *size);

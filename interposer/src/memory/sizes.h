@@ -2,8 +2,8 @@
 
 // This header covers exportable pools. The driver returns no memory of an exportable pool before
 // the pool ends. The driver may reuse a freed piece only for a piece of the same size. Therefore
-// the interposer counts the spare memory of a pool by size, and never too high. The piece of a free
-// in progress counts neither as used nor as spare.
+// the interposer counts the spare memory of a pool by size, and never counts too much. While a free
+// is in progress, the freed piece counts neither as used nor as spare.
 //
 // A driver may keep pieces in another way. Therefore a pool lends nothing if the pool holds less
 // than was counted, or has grown for a call that was lent a piece.
@@ -18,9 +18,9 @@
 // vg_sizes_round returns the memory that a piece of this size takes of a pool.
 uint64_t vg_sizes_round(uint64_t bytes);
 
-// vg_sizes_ask counts a call that allocates a piece. vg_sizes_lend counts the call and lends it a
-// freed piece. vg_sizes_lend returns false if a pool that holds `held` bytes has no freed piece of
-// this size.
+// vg_sizes_ask counts a call that allocates a piece. vg_sizes_lend counts the call and lends the
+// call a freed piece. vg_sizes_lend returns false if a pool that holds `held` bytes has no freed
+// piece of this size.
 void vg_sizes_ask(struct vg_pool *pool, uint64_t bytes);
 bool vg_sizes_lend(struct vg_pool *pool, uint64_t bytes, uint64_t held);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header declares the state of the process, in a mapping that the kernel wipes in the child of
-// a fork (MADV_WIPEONFORK). Any child therefore finds an unused state: no mutex held, no slot and
-// no memory. The child sets up a new state when it calls cuInit.
+// a fork (MADV_WIPEONFORK). Any child therefore finds an unused state without a locked mutex, a
+// slot or memory. The child sets up a new state when it calls cuInit.
 
 #ifndef VG_STATE_H
 #define VG_STATE_H
@@ -66,9 +66,9 @@ struct vg_pool {
 
 // vg_answer is the driver's answer about a GPU's memory, with its time and the container's memory
 // at that time. vg_answer also holds the time of the last search for dead processes. vg_answer fits
-// into one cache line, because an occasional caller finds the line cold. Readers do not wait. A
-// reader discards the answer if the version is odd, because a write is in progress, or if the
-// version has changed afterwards.
+// into one cache line, because an occasional caller finds the line outside of the processor's
+// cache. Readers do not wait. A reader discards the answer if the version is odd, because a write
+// is in progress, or if the version has changed afterwards.
 struct vg_answer {
 	_Alignas(64) _Atomic uint64_t version;
 	_Atomic uint64_t ns;
@@ -94,7 +94,7 @@ struct vg_correction {
 struct vg_state {
 	_Atomic uint32_t ready;
 	struct vg_mutex init; // held while the pages are opened and the slot is taken
-	_Atomic uint64_t place;        // place of the last launch, see place.c
+	_Atomic uint64_t place;        // place of the last launch (place.c)
 	_Atomic uint64_t stream_place; // place of the last launch on a created stream
 	_Atomic(struct vg_meter *) meters[VG_MAX_DEVICES]; // by index, created at the first use
 	struct vg_pages pages;
@@ -134,8 +134,7 @@ struct vg_state {
 	_Atomic uint32_t doubtful;
 	struct vg_mutex correction_mutex;
 	struct vg_correction corrections[VG_MAX_DEVICES]; // guarded by correction_mutex
-	// The following fields are last, because they are large. Each start of a process touches the
-	// pages of the fields above.
+	// The large fields are last. Each start of a process touches the pages of the fields above.
 	_Atomic uint64_t uses[1 << vg_uses_bits]; // recently used code, see use.h
 	struct vg_table table;
 	struct vg_pool pools[vg_max_pools];

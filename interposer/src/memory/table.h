@@ -81,13 +81,13 @@ struct vg_entry *vg_table_take(struct vg_table *table, enum vg_kind kind, uint64
 bool vg_table_get(struct vg_table *table, enum vg_kind kind, uint64_t key, struct vg_entry *copy);
 
 // vg_table_with calls `visit` under the entry's lock, with the entry, or with NULL if the table has
-// no entry. The result of `visit` replaces the entry. The result NULL removes the entry. A replaced
-// or removed entry belongs to the visitor.
+// no entry. The result of `visit` replaces the entry. If the result is NULL, vg_table_with removes
+// the entry. A replaced or removed entry belongs to the visitor.
 void vg_table_with(struct vg_table *table, enum vg_kind kind, uint64_t key,
 		   struct vg_entry *(*visit)(struct vg_entry *entry, void *context), void *context);
 
-// vg_table_sweep removes every entry for which `match` is true, and returns them as a list linked
-// by `next`.
+// vg_table_sweep removes every entry for which `match` is true, and returns the removed entries as
+// a list linked by `next`.
 struct vg_entry *vg_table_sweep(struct vg_table *table,
 				bool (*match)(const struct vg_entry *entry, const void *context),
 				const void *context);

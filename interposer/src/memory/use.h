@@ -3,10 +3,10 @@
 // This header covers first uses of code.
 //
 // A driver may load a module's code when the program first uses a function of the module. The
-// module was charged an upper estimate when it was loaded. After a measurement without the code,
-// the interposer may have credited the estimate, and other memory may have taken the room. Before a
-// first use, the interposer charges the credit again. If the limit has no room, the use fails with
-// the error that the driver returns if the GPU has no room.
+// interposer charged the module an upper estimate when the program loaded the module. After a
+// measurement without the code, the interposer may have credited the estimate. Other memory may
+// have taken the room. Before a first use, the interposer charges the credit again. If the limit
+// has no room, the use fails with the error that the driver returns if the GPU has no room.
 
 #ifndef VG_USE_H
 #define VG_USE_H

@@ -15,12 +15,12 @@ enum {
 	vg_lent_longest = 20000000,
 };
 
-// vg_clip_longest is the longest time that a refill counts as clipped. Work that is charged
-// afterwards may have taken longer than vg_fill_longest.
+// vg_clip_longest is the longest time that a refill counts as clipped. Work that is charged late
+// may have taken longer than vg_fill_longest.
 static const uint64_t vg_clip_longest = UINT64_C(60000000000);
 
 // vg_deepest_debt bounds the values on the page, because a tenant can write arbitrary values. No
-// value may harm another tenant or overflow.
+// arithmetic with these values may overflow or harm another tenant.
 static const int64_t vg_deepest_debt = INT64_C(1) << 50;
 
 static int64_t vg_clamp(int64_t balance, int64_t cap)

@@ -2,7 +2,7 @@
 
 // This header covers the container's allowance of one GPU's time: a token bucket on the usage page.
 // All processes of the container share the bucket. A process refills the bucket when the process
-// needs allowance. The bucket goes into debt for work that took longer than estimated.
+// needs allowance. Work that took longer than estimated puts the bucket into debt.
 //
 // The bucket needs no lock. A process killed between the two steps of a refill loses only the few
 // microseconds of allowance that it was about to add.
@@ -41,9 +41,9 @@ uint32_t vg_bucket_rate(uint32_t ppm, struct vg_lease lease, uint64_t now);
 void vg_bucket_charge(struct vg_container_device *device, int64_t ns);
 
 // vg_bucket_return refunds allowance for work of `ns` that was charged late. A charge at the launch
-// would have made room in the bucket for allowance that was clipped instead. vg_bucket_return
-// refunds allowance that was clipped since clipped_ns was `since`, unless that allowance was
-// already refunded for other work.
+// would have made room in the bucket for allowance that was clipped without that room.
+// vg_bucket_return refunds allowance that was clipped since clipped_ns was `since`, unless that
+// allowance was already refunded for other work.
 void vg_bucket_return(struct vg_container_device *device, int64_t ns, uint64_t since);
 
 // vg_bucket_delay returns the time in which the bucket fills from `balance` to `target` at this

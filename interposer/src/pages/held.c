@@ -19,7 +19,8 @@
 static const uint64_t vg_patience_ns = 18000000;
 static const long vg_nap_ns = 500000;
 
-// vg_most_bytes is more memory than any GPU has. NVML reports "not available" by all ones.
+// vg_most_bytes is more memory than any GPU has. NVML reports an unavailable value as a number with
+// all bits set.
 static const uint64_t vg_most_bytes = UINT64_C(1) << 56;
 
 enum { vg_message_version = 1 };

@@ -37,8 +37,8 @@ struct vg_pages {
 	_Atomic uint32_t compute[VG_MAX_DEVICES]; // parts per million of the GPU's time
 	_Atomic bool shares[VG_MAX_DEVICES];      // leases are allowed: see vg_limits_lease
 	_Atomic bool throttled;                   // some GPU has a compute limit
-	// for GPUs that are shared through the Multi-Process Service; mps is the container's part of
-	// the SMs, in parts per million, and sms is the number of SMs of the whole GPU
+	// These fields are for GPUs that are shared through the Multi-Process Service. mps is the
+	// container's part of the SMs, in parts per million. sms is the number of SMs of the whole GPU.
 	_Atomic uint32_t mps[VG_MAX_DEVICES]; // 0: not shared through MPS
 	_Atomic uint32_t sms[VG_MAX_DEVICES]; // 0: unknown
 	// by GPU: threads of this process that wait for room queue at this mutex

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A registration opens a connection, sends one packet and closes the connection. The kernel
-// identifies the process to the agent, and notifies the agent when the process ends. Therefore,
-// the process keeps no descriptor that a program could close and reuse. A fork shares nothing, and
-// no process waits for a new agent.
+// identifies the process to the agent, and notifies the agent when the process ends. Therefore, the
+// process needs no descriptor that a program could close and reuse, or that a fork would share. No
+// process needs to wait for a restarted agent.
 
 #define _GNU_SOURCE
 #include "registration.h"

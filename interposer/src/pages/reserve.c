@@ -23,8 +23,8 @@
 // some are released, as for an overestimated context. The slow path waits for these calls. If two
 // processes wait for each other, their slots decide. The process with the higher slot subtracts its
 // bytes and retries, the process with the lower slot keeps its bytes and re-checks. Waiting threads
-// of a process queue at a mutex. Therefore a refusal is correct: the *used* bytes leave no room
-// after the slots of dead processes have been emptied. The slow path waits for a process that is
+// of a process queue at a mutex. Therefore a refusal is correct: after the slots of dead processes
+// have been emptied, the *used* bytes leave no room. The slow path waits for a process that is
 // exiting. If no sum changes for vg_patience_ns, because a process is stopped or the driver waits,
 // pending bytes count as used. For later threads, the pending bytes count as used at once.
 //
@@ -66,7 +66,7 @@ static struct vg_reserved vg_sum_up(struct vg_pages *pages, uint32_t device)
 
 	for (uint32_t i = 0; i < slots; i++) {
 		const struct vg_slot_device *slot = vg_slot_device(pages, i, device);
-		uint64_t pending = vg_load(&slot->pending); // first: see above
+		uint64_t pending = vg_load(&slot->pending); // `pending` is read before `used`: see above
 		uint64_t used = vg_slot_used(pages, i, device);
 
 		sum.pending = vg_add_saturating(sum.pending, pending);
@@ -133,8 +133,9 @@ struct vg_wait {
 	uint64_t others; // used and pending bytes, without the waiting call's bytes
 };
 
-// vg_wait_is_over reports whether to stop waiting. If a thread's wait for a change of a sum has timed
-// out, no thread waits for that sum again for vg_longest_wait_ns. A change of the sum ends this time.
+// vg_wait_is_over reports whether to stop waiting. After a thread's wait for a change of a sum has
+// timed out, no thread waits for that sum for vg_longest_wait_ns. A change of the sum ends this
+// time.
 static bool vg_wait_is_over(struct vg_wait *wait, const struct vg_reserved *sum, uint64_t own, struct vg_stuck *stuck)
 {
 	uint64_t others = sum->used + sum->pending - own;
@@ -288,7 +289,7 @@ void vg_reserve_refused(struct vg_pages *pages, uint32_t device, uint32_t way, u
 	struct vg_usage_header *header = &pages->usage->header;
 	struct vg_container_device *container = &header->devices[device];
 
-	// The count by way is increased first, so that it never lags behind the sum.
+	// The count by way is increased first, so that the count never lags behind the sum.
 	if (way < VG_WAY_COUNT)
 		vg_add(&header->refusals[device].counts[way], 1);
 	vg_add(&own->refusals, 1);

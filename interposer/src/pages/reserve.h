@@ -23,7 +23,7 @@ void vg_reserve_settle(struct vg_pages *pages, uint32_t device, uint64_t held, u
 // vg_reserve reserves and settles `bytes`, and reports whether the limit had room.
 bool vg_reserve(struct vg_pages *pages, uint32_t device, uint64_t bytes);
 
-// vg_reserve_release releases bytes after the driver has freed them.
+// vg_reserve_release releases bytes that the driver has freed.
 void vg_reserve_release(struct vg_pages *pages, uint32_t device, uint64_t bytes);
 
 // vg_reserve_adjust corrects this process's charge from `before` to `now`, whatever the limit is,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // An open-file-description lock on a slot's bytes of the file "usage" holds the slot. The mapping
-// of the page keeps the description open, and no file descriptor does. The mapping was made from
-// the descriptor and marked MADV_DONTFORK:
+// of the page keeps the description open without a file descriptor. The mapping was made from the
+// descriptor and marked MADV_DONTFORK:
 //
 //   - A program that closes all descriptors does not lose its slot, and no descriptor exists that a
 //     program could close and reuse.
@@ -130,8 +130,8 @@ static void vg_slot_retire(struct vg_pages *pages, uint32_t slot)
 }
 
 // vg_slot_clear empties a slot word by word, because other processes may be reading the slot.
-// vg_slot_clear writes only words that are not zero, because at most starts nearly all words are
-// zero. The caller holds the slot's lock.
+// vg_slot_clear writes only words that are not zero, because nearly all words are zero at most
+// starts. The caller holds the slot's lock.
 static void vg_slot_clear(struct vg_pages *pages, uint32_t slot)
 {
 	uint64_t *words = (uint64_t *)(void *)&pages->usage->slots[slot];
@@ -251,7 +251,7 @@ static int vg_slot_find_from(const struct vg_pages *pages, int fd, uint32_t firs
 // vg_slot_find tries some of the slots that were taken before, then the slots that were never
 // taken, and finally all slots. If hundreds of processes start at once, each process should not
 // query the kernel about hundreds of slots. The number of used slots stays low, because a try is
-// more likely to find a free slot if many slots are free.
+// likely to find a free slot if many slots are free.
 static int vg_slot_find(const struct vg_pages *pages, int fd)
 {
 	static const uint32_t tries = 8;
@@ -288,9 +288,9 @@ static int vg_slot_reserve(int fd, uint32_t slot)
 
 // ---- forks, which wait while the descriptor of a slot is open
 
-// These are functions of the C library. glibc has __register_atfork, which its pthread_atfork
-// calls, and musl has pthread_atfork. The declarations are weak, because a process whose C library
-// lacks a strong symbol would not start.
+// These declarations are of the C library's functions. glibc has __register_atfork, which its
+// pthread_atfork calls, and musl has pthread_atfork. The declarations are weak, because a process
+// whose C library lacks a strong symbol would not start.
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void *library)
 	__attribute__((weak));
 int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) __attribute__((weak));
@@ -302,8 +302,8 @@ static bool vg_watch_forks(void (*before)(void), void (*after)(void))
 	return pthread_atfork && pthread_atfork(before, after, after) == 0;
 }
 
-// vg_taking is the pid of the process while a thread takes a slot or forks. A child that was forked
-// without these functions may find the parent's pid, and ignores that pid.
+// vg_taking is the pid of the process while a thread takes a slot or forks. A child whose fork did
+// not call these functions may find the parent's pid, and ignores that pid.
 static _Atomic int vg_taking;
 
 // vg_fork_begins waits until no other thread takes a slot or forks. The wait is limited, because a

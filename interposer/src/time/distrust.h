@@ -17,8 +17,8 @@ struct vg_meter;
 // lapsed.
 void vg_distrust_lapsed(const struct vg_meter *meter, int64_t ns);
 
-// vg_distrust_unpassed counts work if its probes came back together with the end event of the work.
-// `recorded` is the vg_now at which the end event was recorded.
+// vg_distrust_unpassed counts work if the work's probes came back together with the work's end
+// event. `recorded` is the vg_now at which the end event was recorded.
 void vg_distrust_unpassed(const struct vg_meter *meter, CUevent end, uint64_t recorded);
 
 // vg_distrust_follow records the clock's drift and the slices' length from the probes that have

@@ -8,9 +8,9 @@
 
 enum {
 	vg_estimate_places = 8,          // slots that may hold a key
-	// vg_window_observations is the number of observations in a window. At least one
-	// observation contains no slice of another process, if the work is shorter than a slice.
-	// The number is small, because the GPU's clock rate may change.
+	// vg_window_observations is the number of observations in a window. At least one observation
+	// contains no slice of another process, if the work is shorter than a slice. A window is short,
+	// because the GPU's clock rate may change.
 	vg_window_observations = 8,
 	// vg_window_ns is the least length of a window while the process's other streams have work,
 	// which most observations contain.
@@ -26,11 +26,11 @@ enum {
 	vg_look_doublings = 3,        // limit of these doublings
 	// A wait of a program is long if it exceeds vg_much_longer times the charge.
 	vg_much_longer = 4,
-	// vg_waited_slack_ns is added to that time, because the program may also wait for a
-	// processor.
+	// vg_waited_slack_ns is added to the time of a long wait, because the program may also wait for
+	// a processor.
 	vg_waited_slack_ns = 500000,
 	vg_sum_ns = 50000000,         // work after which a sum is halved
-	vg_varied = 16,               // work varies if it took over 1/16 more than it was charged
+	vg_varied = 16,               // work varies if its time exceeds its charge by over 1/16
 };
 
 static const uint64_t vg_unsteady_ns = 10000000000; // time for which a class then counts as varying
@@ -76,7 +76,7 @@ void vg_estimate_forget(struct vg_estimates *estimates, uint64_t key)
 {
 	struct vg_class *class = vg_estimate_find(estimates, key);
 
-	// The key stays, because a hole would hide the keys behind the hole.
+	// The key stays, because a look-up ends at the first entry without a key.
 	if (class)
 		*class = (struct vg_class){.key = key, .ns = class->ns};
 }

@@ -4,9 +4,9 @@
 // runs alone. A table maps properties that are known before a launch (function and shape, graph,
 // size of a copy) to measurements of earlier launches.
 //
-// A measurement is never less than the true time, and often more, because it includes other
-// tenants' slices and waits of the stream. The estimate is therefore the mean of the observations
-// near the minimum of recent observations.
+// A measurement is never less than the true time. A measurement is often more, because the
+// measurement includes other tenants' slices and waits of the stream. The estimate is therefore the
+// mean of the observations near the minimum of recent observations.
 
 #ifndef VG_ESTIMATE_H
 #define VG_ESTIMATE_H
@@ -35,7 +35,7 @@ struct vg_class {
 	uint32_t taken;    // pieces that the current sample has observed
 	uint64_t least;    // the shortest of the observed pieces, in ns
 	bool measured;
-	bool company;      // last observed beside work of the process's other streams
+	bool company;      // the last observation was beside work of the process's other streams
 	// Launches do not read the fields below.
 	uint32_t looks;    // consecutive checks without a finding
 	uint64_t looked;   // start of the last check, as vg_now
@@ -80,9 +80,9 @@ void vg_estimate_observe_sample(struct vg_class *class, uint64_t ns, uint64_t er
 void vg_estimate_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
 // vg_estimate_compare records that measured work of the class took `more` ns beyond its charge, or
-// no longer than its charge if `more` is 0. `sure` is true if the time contains no slices of
-// others. One sure excess, or several unsure excesses, start a check of the class, unless the last
-// check was recent. During a check, the meter measures each piece and deducts others' slices.
+// no longer than its charge if `more` is 0. `sure` is true if the time contains no slices of other
+// processes. One sure excess, or several unsure excesses, start a check of the class, unless the
+// last check was recent. During a check, the meter measures each piece and deducts others' slices.
 void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now);
 
 // vg_estimate_waited records the time that a program waited for unmeasured work of the class.

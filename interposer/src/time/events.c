@@ -13,10 +13,10 @@
 enum {
 	vg_tolerance = 16,             // an excess of up to 1/16 of the charge counts as true
 	vg_tolerance_of_one = 4,
-	vg_idle_part = 8,              // a segment with company may be idle for 1/8 of its time
+	vg_idle_part = 8,              // a segment beside others may be idle for 1/8 of its time
 	vg_event_error_ns = 500,       // error of the time between two events
-	// vg_launch_records event records cost more than a launch. On an H200, 2.4 records cost as
-	// much as a launch.
+	// A launch takes less time than the recording of vg_launch_records events. On an H200, a launch
+	// takes as long as 2.4 recordings.
 	vg_launch_records = 4,
 	vg_union_window_ns = 4000000,
 	vg_overlap_least = 20,
@@ -32,7 +32,7 @@ static bool vg_elapsed(int64_t *ns, CUevent from, CUevent to)
 	return true;
 }
 
-// vg_base_turn switches to the newer base event once the GPU has reached it.
+// vg_base_turn switches to the newer base event after the GPU has reached that event.
 static void vg_base_turn(struct vg_meter *meter)
 {
 	CUevent older = meter->base;
@@ -72,7 +72,8 @@ struct vg_took {
 };
 
 // vg_deduct returns the part of `claim` ns that is deducted as others' time, because the others
-// were charged for that part. vg_claims_settle deducts the rest if the others are charged soon.
+// were charged for that part. vg_claims_settle deducts the rest if the other processes are charged
+// soon.
 static int64_t vg_deduct(struct vg_meter *meter, int64_t claim, uint64_t now)
 {
 	uint64_t charged = vg_others_charged(meter->pages, meter->device, now);
@@ -200,8 +201,8 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 	if (ns == 0 || (took.unpaid && class->measured))
 		return; // the events did not measure the work
 	class->company = segment->many;
-	// If the length varies, the minimum is no measure of the other pieces. For short work of
-	// constant length, pieces without others' slices are better than pieces with deductions.
+	// If the length varies, the minimum does not predict the length of other pieces. For short work
+	// of constant length, pieces without others' slices are better than pieces with deductions.
 	if (class->unsteady > now) {
 		vg_estimate_observe_roughly(class, ns, error, now);
 		return;

@@ -27,9 +27,9 @@ static bool vg_fastpath_is_here(const struct vg_fastpath *fastpath, const struct
 }
 
 // vg_fastpath_is_in_time reports whether the fast path is still valid and the stream has not become
-// idle. The reading of the clock is most of the fast path's cost. vg_fastpath_is_in_time reads the
-// clock only after more work than the error of `idle_at`. The throttle's next check determines the
-// idle time of the stream.
+// idle. Reading the clock takes most of the fast path's time. vg_fastpath_is_in_time reads the
+// clock only after more work than the error of `idle_at`. The throttle's next check determines when
+// the stream becomes idle.
 static bool vg_fastpath_is_in_time(struct vg_meter *meter)
 {
 	struct vg_fastpath *fastpath = &meter->fastpath;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header covers the fast path, on which a repeat launch skips the throttle's checks. The
-// checks are most of the cost of a launch.
+// checks take most of a launch's time.
 //
 // The throttle allows the fast path until it must query the bucket, record an event or delay work.
-// The fast path ends before a changed limit has to take effect. Any other change of the meter, and
-// an idle stream, end the fast path. While the fast path is valid, the throttle would admit the
-// same work.
+// The fast path ends before a changed limit has to take effect. Any other change of the meter ends
+// the fast path. An idle stream also ends the fast path. While the fast path is valid, the throttle
+// would admit the same work.
 
 #ifndef VG_FASTPATH_H
 #define VG_FASTPATH_H

@@ -8,8 +8,8 @@
 #include "events.h"
 #include "segment.h"
 
-// vg_end_wait_ns is the longest wait of the end of a stream or context for a thread that is calling
-// the driver.
+// vg_end_wait_ns is the longest time for which the end of a stream or context waits for a thread
+// that is calling the driver.
 static const uint64_t vg_end_wait_ns = 20000000;
 
 // vg_forget_later records an object that the meter's next holder drops. If the list is full, the
@@ -46,7 +46,7 @@ static bool vg_forget_lock(struct vg_meter *meter)
 	return false;
 }
 
-// vg_forget_is_of reports whether a stream is the object or ends with it.
+// vg_forget_is_of reports whether a stream is the object or ends with the object.
 static bool vg_forget_is_of(const struct vg_stream *stream, struct vg_forgotten what)
 {
 	if (what.kind == vg_forget_stream)
@@ -54,8 +54,8 @@ static bool vg_forget_is_of(const struct vg_stream *stream, struct vg_forgotten 
 	return what.kind == vg_forget_context && stream->context == what.key;
 }
 
-// vg_forget_close records the end event of work of unknown length before its stream ends, so that
-// the work is still measured.
+// vg_forget_close records the end event of work of unknown length before the work's stream ends, so
+// that the work is still measured.
 static void vg_forget_close(struct vg_meter *meter, struct vg_forgotten what)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {

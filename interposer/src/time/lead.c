@@ -38,7 +38,7 @@ void vg_lead_send(struct vg_lead *lead, uint32_t length, CUstream stream, uint64
 		vg_lead_make(lead, context);
 	if (!lead->at || !vg_capture_touch_begin(stream, per_thread))
 		return;
-	// If the driver refuses, the sample has no lead, and the measured time is longer.
+	// If the driver returns an error, the sample has no lead, and the measured time is longer.
 	if (per_thread)
 		VG_CALL(cuMemsetD8Async_ptsz, lead->at, 0, bytes, stream);
 	else

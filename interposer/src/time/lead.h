@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers leads. A lead is a little work of the interposer before the event with which a
-// sample begins.
+// This header covers leads. A lead is a short piece of work that the interposer launches before the
+// first event of a sample.
 //
 // On an idle stream, the GPU reaches that event at once, but reaches the program's work only after
 // the launch. The launch is between the event and the work, and is measured as if it were work: 8 %

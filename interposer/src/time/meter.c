@@ -123,8 +123,8 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 	return free_one;
 }
 
-// vg_stream_remove removes a stream and moves the last stream into its place, to keep the table
-// dense.
+// vg_stream_remove removes a stream and moves the last stream to the removed stream's place, to
+// keep the table dense.
 static void vg_stream_remove(struct vg_meter *meter, size_t index, uint64_t now)
 {
 	size_t last = index;

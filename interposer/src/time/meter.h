@@ -40,7 +40,7 @@ struct vg_on_way {
 
 // vg_segment is consecutive work of one stream, followed by an event.
 struct vg_segment {
-	CUevent begin; // created at the first use, as is `end`
+	CUevent begin; // `begin` and `end` are created at the first use
 	CUevent end;
 	bool chained; // the measured part begins where the segment before this segment ends
 	bool begun;   // the measured part begins before the first launch, on an idle stream
@@ -84,7 +84,7 @@ struct vg_stream {
 	bool blind;          // has no events: see wall.c
 	bool wall;           // a blind stream had work at the last check
 	uint64_t full_since; // vg_now at which the stream was first found full
-	uint32_t full_tail;  // `tail` at that time
+	uint32_t full_tail;  // `tail` when the stream was first found full
 	struct vg_segment ring[vg_ring];
 };
 
@@ -140,7 +140,7 @@ struct vg_fastpath {
 	int64_t unseen; // ns of work since the last reading of the clock
 	uint64_t until; // end of the fast path's validity, as vg_now
 	uint64_t *launches; // the counter of launches
-	struct vg_on_way *on_way; // NULL: only one thread launches
+	struct vg_on_way *on_way; // launches in progress; NULL: only one thread launches
 };
 
 // vg_forgotten is an object that the meter's next holder drops.
@@ -175,7 +175,7 @@ struct vg_meter {
 	int64_t outstanding;    // ns charged for work not known to be done
 	uint32_t pieces;        // pieces of work that are not known to be done
 	int64_t owed;           // ns to charge to the bucket; negative: to refund
-	uint64_t deducted;      // ns deducted from others' charges: see others.h
+	uint64_t deducted;      // ns deducted from others' charges (others.h)
 	int64_t claimed;        // charged ns that are still to be deducted as others' time
 	uint64_t claimed_at;    // vg_now of the last increase of `claimed`
 	struct vg_clock clock;

@@ -2,14 +2,14 @@
 
 // This header covers phases: the throttle delays and admits the launches on a container's GPUs
 // together. A kernel on one GPU may spin while it waits for its peer on another GPU. If the
-// throttle delayed only the peer, the kernel would waste its GPU's allowance. Later the roles would
-// be reversed.
+// throttle delayed only the peer, the kernel would waste its GPU's allowance. At other times, the
+// peer would spin while the kernel waits.
 //
 // A phase is open while all GPUs have allowance. When one GPU has no allowance left, the phase
 // closes for all GPUs. Each GPU may still have as many launches as the GPU with the most launches,
-// if need be in debt. These launches are the peers of admitted launches. The phase opens when all
-// GPUs have allowance again. GPUs that do not work in step need not wait for each other after they
-// have saved some allowance.
+// even if the GPU goes into debt. These launches are the peers of admitted launches. The phase
+// opens when all GPUs have allowance again. GPUs that do not work in step need not wait for each
+// other after they have saved some allowance.
 
 #ifndef VG_MULTI_GPU_H
 #define VG_MULTI_GPU_H

@@ -14,8 +14,9 @@
 
 #include "pages/pages.h"
 
-// vg_others_late_ns is the longest time for which deductions and others' charges wait for one
-// another. Work is charged before or after it runs, and counted some milliseconds later.
+// vg_others_late_ns is the longest time for which a deduction waits for others' charges, or a
+// charge for deductions. The throttle charges work before or after the work runs. The agent counts
+// the charge some milliseconds later.
 enum { vg_others_late_ns = 100000000 };
 
 // vg_others_charged returns the time that all others on a GPU were charged up to `now`, in ns since

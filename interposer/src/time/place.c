@@ -40,8 +40,8 @@ bool vg_place_context(const struct vg_work *work, CUcontext *context)
 {
 	CUstream stream = work->stream;
 
-	// If the driver does not report a stream's context, the stream counts as one of the current
-	// context.
+	// If the driver does not report a stream's context, the stream counts as a stream of the
+	// current context.
 	if (stream && stream != vg_legacy_stream && stream != vg_per_thread_stream &&
 	    VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS)
 		return *context != NULL;

@@ -13,7 +13,7 @@ enum {
 	vg_segment_ns = 1000000,     // work between two events
 	vg_solo_ns = 200000,         // work in a segment that measures one class
 	vg_solo_every = 4,           // every fourth segment measures one class
-	vg_short_ns = 150000,        // for shorter work an event is costly
+	vg_short_ns = 150000,        // shorter work is short in comparison with an event's time
 	vg_lately_ns = 30000000,
 	vg_heavy_ns = 1500000,       // each piece of longer work is measured
 	vg_first_samples = 4,        // samples of a class without a pause between two samples
@@ -342,7 +342,8 @@ static bool vg_stream_is_launching(struct vg_stream *stream)
 
 	if (atomic_load(&on_way->count) > 0) {
 		now = vg_now();
-		// Either the last launch sees `awaited`, or the count below no longer contains it.
+		// Either the last launch reads `awaited`, or the count below no longer contains that
+		// launch.
 		if (!atomic_exchange(&on_way->awaited, true))
 			on_way->since = now;
 		if (atomic_load(&on_way->count) > 0) {

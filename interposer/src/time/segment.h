@@ -23,7 +23,8 @@ int64_t vg_segment_room(const struct vg_stream *stream, const struct vg_class *c
 bool vg_segment_close(struct vg_stream *stream, bool per_thread);
 
 // vg_segment_close_all closes the open segments of all streams in which the thread may record
-// events. These are the streams of the current context, except other threads' default streams.
+// events. The thread may record events in the streams of the current context, except other threads'
+// default streams.
 void vg_segment_close_all(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now);
 
 #endif

@@ -8,8 +8,8 @@ enum {
 	vg_late_ns = 60000, // excess over the least delay that shows another process on the GPU
 	// vg_stretch_window_ns is the length of a window. The least delay covers the last one or two
 	// windows. The clocks of GPU and host drift apart, by some 100 ppm. If all probes in these
-	// windows are late, the earliest probes count as punctual. The deduction is then too small,
-	// and never too large.
+	// windows are late, the earliest probes count as punctual. The deduction is then too small, but
+	// never too large.
 	vg_stretch_window_ns = 50000000,
 };
 
@@ -35,8 +35,8 @@ static const struct vg_stretch *vg_stretch_last(const struct vg_stretches *seen)
 }
 
 // vg_stretch_begin returns the time at which the GPU switched to another process, before a late
-// probe. The result is halfway between the last punctual probe and the late probe, which is right
-// on average.
+// probe. The result is halfway between the last punctual probe and the late probe. That estimate is
+// right on average.
 static int64_t vg_stretch_begin(const struct vg_stretches *seen, int64_t sent)
 {
 	if (sent - seen->held > vg_probe_gap_ns)

@@ -29,9 +29,9 @@ struct vg_stretch {
 struct vg_stretches {
 	bool offset_known;
 	int64_t offset;  // least delay of recent probes, from the host's clock to the GPU's
-	int64_t before, least; // least delay of the window before this one, and of this one
-	int64_t window;  // start of this window, as sent
-	int64_t held;    // latest time at which this process certainly had the GPU, as sent
+	int64_t before, least; // least delays of the previous window and of the current window
+	int64_t window;  // start of the current window: a probe's `sent`
+	int64_t held;    // latest `sent` at which this process certainly had the GPU
 	int64_t since;   // start of the last run of probes without a gap, on the GPU's clock
 	int64_t until;   // end of the last run of probes, on the GPU's clock
 	struct vg_stretch others[vg_most_stretches];

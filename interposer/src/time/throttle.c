@@ -21,7 +21,7 @@ enum {
 	// vg_allowance_ns is the allowance that a launch waits for when no allowance is left, so
 	// that many short launches share one sleep.
 	vg_allowance_ns = 400000,
-	vg_allowance_wait_ns = 20000000, // or the earnings of this time, if less
+	vg_allowance_wait_ns = 20000000, // or the allowance earned in this time, if less
 	vg_in_flight_ns = 5000000,     // limit of charged work in the queue
 	vg_stuck_ns = 100000000,       // longest wait for the driver
 	vg_longest_sleep_ns = 20000000, // sleep until the next check for a changed limit
@@ -52,7 +52,7 @@ static void vg_post(struct vg_pages *pages, struct vg_meter *meter)
 
 // vg_fill_and_post refills the bucket at the container's current rate, and returns the balance.
 // vg_fill_and_post posts the process's debt if the debt is large enough. A small debt is not posted
-// until it has grown, and is lost if the process ends.
+// until the debt has grown. If the process ends before that time, the debt is lost.
 static int64_t vg_fill_and_post(struct vg_pages *pages, struct vg_meter *meter, uint64_t now)
 {
 	struct vg_container_device *bucket = &pages->usage->header.devices[meter->device];
@@ -61,7 +61,7 @@ static int64_t vg_fill_and_post(struct vg_pages *pages, struct vg_meter *meter, 
 	int64_t cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
 	int64_t balance;
 
-	if (meter->unknown) // first count the allowance that does not fit into the bucket
+	if (meter->unknown) // the refill first counts the allowance that does not fit into the bucket
 		(void)vg_bucket_fill(bucket, now, ppm, cap, lease);
 	if (meter->owed <= -vg_least_post_ns || meter->owed >= vg_least_post_ns || meter->unknown)
 		vg_post(pages, meter);

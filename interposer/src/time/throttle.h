@@ -42,7 +42,7 @@ static inline CUresult vg_throttle_end(struct vg_ticket *ticket, CUresult result
 										   result;
 }
 
-// vg_throttle_waited settles work of unknown length after a program has waited for it.
+// vg_throttle_waited settles work of unknown length after a program has waited for that work.
 void vg_throttle_waited(struct vg_state *state, struct vg_meter *meter);
 
 // vg_throttle_drop_stream drops a stream before it is destroyed. vg_throttle_drop_context drops a

@@ -86,8 +86,8 @@ static uint64_t vg_watch_pause(const struct vg_meter *meter, uint64_t now, bool 
 	return probes || end < now ? vg_watch_ns : vg_min(end - vg_near_ns - now, vg_alone_ns);
 }
 
-// vg_watch_look sends a probe if the last probe is old enough. vg_watch_look returns the time until
-// the next check, in ns, or 0 if no unfinished work is long.
+// vg_watch_look sends a probe if the time since the last probe is long enough. vg_watch_look
+// returns the time until the next check, in ns, or 0 if no unfinished work is long.
 static uint64_t vg_watch_look(struct vg_meter *meter, uint64_t context, uint64_t *probed)
 {
 	uint64_t now = vg_now();

@@ -18,7 +18,7 @@ bool vg_watch_event(CUevent event);
 void vg_watch_context(CUcontext context); // NULL: the current context
 
 // vg_watch_polled records that a program has polled for work that is not done. vg_watch_polled
-// sends the probes of a program that polls instead of waiting.
+// sends the probes of a program that polls.
 void vg_watch_polled(void);
 
 // vg_watch_stream_waited and vg_watch_context_waited record that a program has waited for a stream
