@@ -80,7 +80,7 @@ static _Thread_local uint32_t depth QUICK;
 extern const char gs_call_return[] __attribute__((visibility("hidden")));
 
 /*
- * dithered varies a cost. Reading the clock takes longer than 5 % of some calls' cost. The
+ * dithered varies a cost. A reading of the clock takes longer than 5 % of some calls' cost. The
  * variation of up to 32 ns, or an eighth, keeps the average from being rounded up to whole clock
  * readings.
  */
@@ -140,9 +140,9 @@ int gs_calls_load(const struct gs_driver *driver, const char *first)
 
 	if (atomic_load(&watched) || (!driver->cost_count && !driver->failure_count))
 		return 0;
-	all = calloc(gs_call_count + 1, sizeof(*all)); /* one for time_entry() */
+	all = calloc(gs_call_count + 1, sizeof(*all)); /* the last entry is for time_entry() */
 	if (!all)
-		abort(); /* a test would pass without the failures that it requested */
+		abort(); /* a test must not pass without its requested failures */
 	fill(all, driver);
 	profile = driver;
 	atomic_store(&watched, all);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This header covers failures and costs of a library's calls, as the profile sets
- * them (driver.h). Every exported function has an entry of a few instructions
- * (entry.S). The entry calls this code if the profile names any call, and otherwise
- * jumps to the function.
+ * This header covers failures and costs of a library's calls. The profile sets both (driver.h).
+ * Every exported function has an entry of a few instructions (entry.S). The entry calls this code
+ * if the profile names any call, and otherwise jumps to the function.
  */
 #ifndef GPUSIM_CALLS_H
 #define GPUSIM_CALLS_H

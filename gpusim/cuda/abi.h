@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This header covers the driver's ABI. The handles point to the simulator's own structures. A
- * library is a module and a kernel is a function, regardless of the calls by which a program got
- * them.
+ * library is always a module, and a kernel is always a function.
  */
 #ifndef GPUSIM_ABI_H
 #define GPUSIM_ABI_H

@@ -226,7 +226,7 @@ static void mark_ancestors(struct sim_node *node)
 		mark_ancestors(node->deps[i]);
 }
 
-/* all_joined reports whether every node of the capture lies before the origin's end. */
+/* all_joined reports whether every node of the capture precedes the origin's end. */
 static bool all_joined(const struct sim_capture *capture)
 {
 	for (struct sim_node *node = capture->graph->nodes; node; node = node->next)

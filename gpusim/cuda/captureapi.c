@@ -58,7 +58,7 @@ static int status(const struct sim_stream *stream)
 
 /*
  * implicit returns the legacy stream's status beside the capture of a blocking stream. The status
- * is unspecified, so callers that do not check the result read arbitrary values.
+ * is unspecified, so that callers that do not check the result read arbitrary values.
  */
 static CUresult implicit(struct sim_stream *stream, int *out)
 {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 struct chunk {
-	struct sim_context *context; /* NULL: free, without memory */
+	struct sim_context *context; /* NULL: the chunk is free and has no memory */
 	uint64_t address;
 	uint64_t pieces, used;
 };

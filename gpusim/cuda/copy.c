@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file simulates the effect and the duration of copies and memsets.
- * Content moves during the call, and the stream only takes the time. No
- * simulated kernel reads or writes memory, so only a host function could see
- * the difference.
+ * This file simulates the effect and the duration of copies and memsets. Content moves during the
+ * call, while the stream takes the time. No simulated kernel reads or writes memory. Therefore only
+ * a host function could detect the difference.
  */
 #include "array.h"
 #include "graph.h"
@@ -26,8 +25,8 @@ static bool is_device(CUdeviceptr address)
 	return alloc && alloc->kind != ALLOC_HOST;
 }
 
-/* linear_side fills in the side at an address. span is the number of bytes from the first to the
- * last that the copy touches. */
+/* linear_side fills in the side at an address. span is the number of bytes from the first byte to
+ * the last byte that the copy touches. */
 static struct side linear_side(int type, const void *host, CUdeviceptr device, size_t offset,
 			       size_t pitch, size_t slice, size_t span)
 {

@@ -48,8 +48,8 @@ CUresult sim_current(struct sim_context **context)
 }
 
 /*
- * is_known reports whether the context exists. The simulator never frees contexts, so the list
- * contains every context.
+ * is_known reports whether the context exists. The list contains every context, because the
+ * simulator never frees contexts.
  */
 static bool is_known(const struct sim_context *context)
 {

@@ -188,8 +188,8 @@ static const struct {
 	{114, 1},          /* timeline semaphores */
 	{115, 1},          /* memory pools */
 	{116, 1},          /* RDMA */
-	{117, 1},          /* its flush options */
-	{118, 100},        /* its ordering */
+	{117, 1},          /* flush options of RDMA */
+	{118, 100},        /* ordering of RDMA */
 	{119, 1},          /* pool handle types: fd */
 	{120, 1},          /* cluster launch */
 	{121, 1},          /* deferred-mapping arrays */

@@ -55,7 +55,7 @@ static void unlink_event(struct sim_event *event)
 		*link = event->next;
 }
 
-/* destroy_locked removes an event from its context, and frees the event once the timeline no longer
+/* destroy_locked removes an event from its context, and frees the event when the timeline no longer
  * refers to the event. */
 static void destroy_locked(struct sim_event *event)
 {
@@ -160,8 +160,9 @@ CU_API CUresult cuEventSynchronize(CUevent handle)
 }
 
 /*
- * gpu_clock returns a time on the GPU's clock, which has its own crystal. If the host's clock is
- * slewed, the host's clock runs faster than the GPU's clock for half a period, and then slower.
+ * gpu_clock returns a time on the GPU's clock, which drifts from the host's clock. If the host's
+ * clock is slewed, the host's clock runs faster than the GPU's clock for half a period, and then
+ * slower.
  */
 static uint64_t gpu_clock(const struct gs_gpu *gpu, uint64_t ns)
 {
@@ -178,7 +179,7 @@ static CUresult timestamp(CUevent handle, uint64_t *ns)
 {
 	struct sim_event *event;
 	CUresult err = event_of(handle, &event);
-	bool collected; /* the event's end is known here already, so the query is cheap */
+	bool collected; /* the query is fast, because the event's end is known already */
 
 	if (err)
 		return err;

@@ -10,7 +10,7 @@ struct step {
 	struct sim_node *node;   /* node of the executable graph's copy */
 	size_t *deps;            /* indices of earlier steps */
 	size_t dep_count;
-	bool leaf; /* no step depends on it */
+	bool leaf; /* no other step depends on this step */
 };
 
 struct sim_exec {

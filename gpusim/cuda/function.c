@@ -52,7 +52,7 @@ static CUresult set_attribute(CUfunction handle, int attribute, int value)
 	return CUDA_SUCCESS;
 }
 
-/* load loads the function: a query counts as use. */
+/* load loads the function, because a query counts as a use. */
 static CUresult load(CUfunction handle)
 {
 	struct sim_function *function;

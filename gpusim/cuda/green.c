@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements green contexts: separate contexts, with the memory that they cost. */
+/* This file implements green contexts, which are separate contexts with separate memory. */
 #include "sim.h"
 
 #include <stdlib.h>

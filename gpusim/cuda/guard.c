@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file implements calls that a capture forbids. A forbidden call invalidates the capture, also
- * from other threads, according to the capture's mode.
+ * This file implements calls that a capture forbids. A forbidden call invalidates the capture.
+ * Depending on the capture's mode, a forbidden call of another thread also invalidates the capture.
  */
 #include "capture.h"
 

@@ -13,8 +13,8 @@ CU_API CUresult cuProfilerStop(void)
 }
 
 /*
- * known checks an address of managed memory. Managed memory is already on the GPU, so advice and
- * prefetches have no effect.
+ * known checks an address of managed memory. Advice and prefetches have no effect, because managed
+ * memory is already on the GPU.
  */
 static CUresult known(CUdeviceptr address)
 {

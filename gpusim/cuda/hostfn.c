@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file implements host functions in streams. One thread of the process runs each host function
- * when the timeline reaches it. The stream continues when the function returns.
+ * when the timeline reaches the function. The stream continues when the function returns.
  */
 #include "queue.h"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements page-locked host memory: ordinary memory that the driver has in its
- * table. */
+/* This file implements page-locked host memory: ordinary memory that is in the driver's table. */
 #include "sim.h"
 
 #include <stdlib.h>

@@ -134,7 +134,7 @@ static uint32_t *make_live(void)
 	return live;
 }
 
-/* init_ns returns how long cuInit sleeps: the longest time of the visible GPUs. */
+/* init_ns returns the time for which cuInit sleeps, which is the longest time of the visible GPUs. */
 static uint64_t init_ns(void)
 {
 	uint64_t most = 0;

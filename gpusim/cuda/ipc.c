@@ -108,7 +108,7 @@ CU_API CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 	return unmap_import(address);
 }
 
-/* ---- external memory: of another API, so it is not charged here ---- */
+/* ---- external memory of another API, which is not charged here ---- */
 
 struct sim_external {
 	uint32_t magic;

@@ -194,7 +194,7 @@ CU_API CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, u
 }
 
 /*
- * ---- the first API: calls set parameters and block shape on the function ----
+ * ---- the first API, whose calls set parameters and block shape on the function ----
  */
 
 static CUresult launch_grid(CUfunction handle, int width, int height, CUstream stream)

@@ -23,7 +23,7 @@ struct sim_link {
 	struct sim_jit jit;
 	char *text; /* all added text */
 	size_t length;
-	void *image; /* set once the image is complete */
+	void *image; /* set when the image is complete */
 	size_t image_size;
 };
 

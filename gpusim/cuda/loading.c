@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file simulates the surroundings of code loading. These are the driver's lock, the work
- * that loading waits for, the size that an image states, and the library that the driver opens.
+ * This file simulates the driver's lock during code loading, and the wait for work. The file also
+ * implements the size that an image states, and the library that the driver opens.
  */
 #include "module.h"
 
@@ -49,7 +49,7 @@ CUresult sim_module_use(struct sim_module *module)
 	if (!__atomic_load_n(&module->unloaded, __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
 	if (!context && sim_current(&context))
-		return CUDA_SUCCESS; /* a thread with a context loads it later */
+		return CUDA_SUCCESS; /* a thread with a context loads the library later */
 	return load_code(module, context);
 }
 

@@ -64,7 +64,7 @@ CU_API CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size)
 	return allocate(ALLOC_LINEAR, size, address);
 }
 
-/* cuMemAlloc is a call of the first API, whose addresses have 32 bits. */
+/* This cuMemAlloc is a call of the first API, whose addresses have 32 bits. */
 CU_API CUresult cuMemAlloc(CUdeviceptr_v1 *address, unsigned size)
 {
 	struct sim_context *context;

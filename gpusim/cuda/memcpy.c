@@ -43,7 +43,7 @@ static CUresult copy(const CUDA_MEMCPY3D *p, CUstream handle, bool ptds, bool sy
 	work = sim_copy_work(stream->context->device, p);
 	/* Copies within the device return before their end. */
 	synchronous = synchronous && work.kind != GS_ITEM_COMPUTE;
-	/* The GPU has the work when the call returns, so content is copied first. */
+	/* The call copies the content first, because the GPU has the work when the call returns. */
 	if (!synchronous)
 		sim_copy_content(p);
 	err = sim_submit(stream, &work, NULL);

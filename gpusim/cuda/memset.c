@@ -21,7 +21,7 @@ static CUresult set(CUdeviceptr to, size_t pitch, unsigned value, unsigned eleme
 	err = sim_capture_enqueue_guard(stream);
 	if (err)
 		return err;
-	/* The GPU has the work when the call returns, so content is written first. */
+	/* The call writes the content first, because the GPU has the work when the call returns. */
 	sim_memset_content(&p);
 	work = sim_memset_work(stream->context->device, &p);
 	return sim_submit(stream, &work, NULL);

@@ -148,7 +148,7 @@ static CUdeviceptr global_address(const struct sim_module *module, const char *n
 	return 0; /* a function's name */
 }
 
-/* fill_globals writes initial content as far as the simulator has room for it. */
+/* fill_globals writes initial content as far as the simulator has room for the content. */
 static void fill_globals(const struct sim_module *module)
 {
 	for (size_t i = 0; i < module->ptx.global_count; i++) {
@@ -246,8 +246,7 @@ void sim_module_free(struct sim_module *module)
 }
 
 /*
- * read_image reads the image's text. read_image fails if the text uses a name that it does not
- * define.
+ * read_image reads the image's text. read_image fails if the text uses an undefined name.
  */
 static CUresult read_image(const void *image, struct ptx *ptx, char log[SIM_LOG_SIZE])
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file implements the process as a client of the Multi-Process Service. If a control daemon
- * answers in the pipe directory, the process shares the GPUs side by side with the other clients.
- * The environment and the daemon set the limits of the process.
+ * answers in the pipe directory, the process and all other clients share the GPUs side by side. The
+ * environment and the daemon set the limits of the process.
  */
 #include "mps.h"
 #include "sim.h"
@@ -52,7 +52,7 @@ CUresult sim_mps_join(void)
 	int fd = gs_mps_connect(dir && *dir ? dir : GS_MPS_DEFAULT_PIPES, GS_MPS_CONTROL);
 
 	if (fd == -ENOENT || fd == -ENOTDIR)
-		return CUDA_SUCCESS; /* no daemon: the process has the GPU to itself */
+		return CUDA_SUCCESS; /* without a daemon, the process uses the whole GPU */
 	if (fd < 0)
 		return CUDA_ERROR_MPS_CONNECTION_FAILED;
 	err = greet(fd, &mps.welcome);
@@ -140,7 +140,7 @@ CUresult sim_mps_alive(void)
 }
 
 /* count_clients counts the clients with a context on the GPU. count_clients sets *others if a
- * process that is no client has a context. The caller holds the lock. */
+ * process that is not a client has a context. The caller holds the lock. */
 static unsigned count_clients(uint32_t gpu, bool *others)
 {
 	struct gs_proc *proc;
@@ -167,7 +167,7 @@ CUresult sim_mps_admit(const struct sim_device *device)
 		return err;
 	gs_lock(&sim.handle);
 	mode = sim_gpu(device)->compute_mode;
-	if (mode == 3 || sim_mps_client()) /* the answer depends on other processes only then */
+	if (mode == 3 || sim_mps_client()) /* the other modes ignore other processes */
 		clients = count_clients(device->gpu, &others);
 	gs_unlock(&sim.handle);
 	if (mode == 2 || (mode == 3 && others)) /* prohibited; exclusive to a process */

@@ -60,7 +60,7 @@ CUresult sim_node_set_kernel(struct sim_node *node, const CUDA_KERNEL_NODE_PARAM
 
 /*
  * sim_node_set_alloc fixes the address of an allocation node. Launches allocate and free the
- * memory. Executable graphs outlive this graph, so the driver never reuses the address.
+ * memory. The driver never reuses the address, because executable graphs may outlive this graph.
  */
 CUresult sim_node_set_alloc(struct sim_node *node, uint64_t size, CUdevice ordinal,
 			    CUdeviceptr *address)

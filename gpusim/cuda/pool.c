@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file implements memory pools. A pool reserves physical memory in steps and allocates parts
- * of it. The pool keeps freed memory until a synchronisation finds more than the pool's release
- * threshold. The pool reuses freed memory at once, because stream order guarantees the program the
- * same. A pool that can be shared keeps all memory until the pool ends (poolshare.c).
+ * of that memory. The pool keeps freed memory until a synchronisation finds more than the pool's
+ * release threshold. The pool reuses freed memory at once, because the order of the stream makes
+ * the reuse safe. A pool that can be shared keeps all memory until the pool ends (poolshare.c).
  */
 #include "pool.h"
 #include "queue.h"

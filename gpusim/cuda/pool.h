@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This header declares a memory pool, for its own calls (pool.c, poolkeep.c, block.c) and for
+/* This header declares memory pools, for the calls of pools (pool.c, poolkeep.c, block.c) and for
  * sharing (poolshare.c). */
 #ifndef GPUSIM_POOL_H
 #define GPUSIM_POOL_H
 
 #include "share.h"
 
-#define POOL_STEP (UINT64_C(2) << 20) /* a pool reserves memory in steps of this */
+#define POOL_STEP (UINT64_C(2) << 20) /* a pool reserves memory in steps of this size */
 #define POOL_PART UINT64_C(512)
 
 /*
@@ -17,7 +17,7 @@
 struct sim_block {
 	struct sim_block *next;
 	uint64_t size;
-	uint64_t key; /* in the process that created it */
+	uint64_t key; /* in the process that created the block */
 	uint64_t shared; /* id of memory that was exported or imported, see share.h */
 	bool in_use; /* of a block that was created here */
 };
@@ -36,12 +36,12 @@ struct sim_pool {
 	int reuse[3];
 	CUmemAccessDesc access;
 	struct sim_block *blocks;
-	struct sim_share origin; /* for an imported pool, that of its exporter */
+	struct sim_share origin; /* for an imported pool, the exporter's */
 };
 
 /* sim_pool_of returns the pool of a handle. */
 CUresult sim_pool_of(CUmemoryPool handle, struct sim_pool **pool);
-/* sim_pool_current returns the pool for a device's allocations that name no pool. */
+/* sim_pool_current returns the pool for a device's allocations without a named pool. */
 CUresult sim_pool_current(struct sim_device *device, struct sim_pool **pool);
 
 /* ---- the caller of the functions below holds the process lock ---- */

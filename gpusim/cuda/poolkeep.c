@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements the list of pools, and the memory that they keep. */
+/* This file implements the list of pools, and the memory that pools keep. */
 #include "pool.h"
 
 static struct sim_pool *pools; /* under the process lock */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file implements pools shared by processes. A file descriptor passes on a pool, and 64 bytes
- * of data pass on each allocation of the pool. An importer holds a block from the first import of
- * an allocation in the block until the importer's pool ends.
+ * This file implements pools shared by processes. A file descriptor shares a pool, and 64 bytes of
+ * data share each allocation of the pool. An importer holds a block from the first import of an
+ * allocation in the block until the importer's pool ends.
  */
 #include "pool.h"
 

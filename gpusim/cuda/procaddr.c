@@ -70,7 +70,7 @@ static CUresult look_up(const char *symbol, void **function, int version, cuuint
 		return CUDA_ERROR_INVALID_VALUE;
 	*function = NULL;
 	*status = CU_GET_PROC_ADDRESS_SUCCESS;
-	if (!*symbol) /* the runtime's probe, which requests no name and gets no function */
+	if (!*symbol) /* the CUDA runtime's probe without a name finds no function */
 		return CUDA_SUCCESS;
 	found = resolve(symbol, version, flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, &exists);
 	if (!found) {

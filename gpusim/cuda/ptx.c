@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file reads from PTX text the data that the simulator needs. These are the entries, their
- * parameters, the module's global variables, and the names that modules share. A kernel whose body
- * reads %globaltimer and whose first parameter is a .u64 with "ns" in its name runs for that many
- * nanoseconds. The next three parameters may be .u64 with "mine", "theirs" and "turn" in their
- * names. Then the kernel writes the turn to the first address after its time, and waits for the
- * turn at the second address.
+ * This file reads from PTX text the entries with their parameters, the module's global variables,
+ * and the names that modules share. A kernel whose body reads %globaltimer and whose first
+ * parameter is a .u64 with "ns" in its name runs for that many nanoseconds. The next three
+ * parameters may be .u64 with "mine", "theirs" and "turn" in their names. Then the kernel writes
+ * the turn to the first address after its time, and waits for the turn at the second address.
  *
  * In linked text, each of the joined texts begins with .version.
  */
@@ -63,7 +62,7 @@ static bool ends_declaration(struct text word)
 
 /*
  * read_declaration reads ".align 8 .b8 name[16]" up to a comma, semicolon, bracket or equals sign,
- * which stays unread. read_declaration keeps the type in d, which also holds for the next name.
+ * which stays unread. read_declaration keeps the type in d for the next name.
  */
 static void read_declaration(struct text *t, struct declaration *d)
 {

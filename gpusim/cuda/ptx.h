@@ -20,7 +20,7 @@ struct ptx_entry {
 	uint32_t param_count;
 	uint32_t param_bytes;
 	bool spins; /* runs for as many ns as its first parameter holds */
-	bool meets; /* …and then until the kernel that it meets has finished too */
+	bool meets; /* then runs until the kernel that this kernel meets has finished too */
 };
 
 /* ptx_address is an initial value: a variable's address plus an addend. */
@@ -80,7 +80,7 @@ uint32_t ptx_type_size(struct text word);
 CUresult ptx_read_data(struct text *t, uint32_t element, struct ptx *ptx, struct ptx_data *data);
 void ptx_data_free(struct ptx_data *data);
 
-/* ptx_symbol_add adds a name of the text being read, or adds to its known properties. */
+/* ptx_symbol_add adds a name of the text being read, or adds properties to a known name. */
 CUresult ptx_symbol_add(struct ptx *ptx, struct text name, enum ptx_linkage linkage, bool defined);
 /* ptx_symbol_use records that code or an initialiser uses the name. */
 void ptx_symbol_use(struct ptx *ptx, struct text name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements the names that PTX texts share: their definitions and uses. */
+/* This file implements the definitions and uses of names that PTX texts share. */
 #include "ptx_text.h"
 #include "sim.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file queues work on the timeline, and waits for it. */
+/* This file queues work on the timeline, and waits for that work. */
 #include "queue.h"
 
 #include <errno.h>
@@ -41,9 +41,9 @@ void sim_pass(uint64_t ns)
 }
 
 /*
- * wait_until waits until a time. Timers are late by some tens of microseconds, so wait_until polls
- * during the last part, as the driver does in its own waits. A yield in the polling loop would cost
- * a whole slice on a busy machine.
+ * wait_until waits until a time. Timers are late by some tens of microseconds. Therefore wait_until
+ * polls during the last part of the wait, as the driver does. A yield in the polling loop would
+ * cost a whole slice on a busy machine.
  */
 static void wait_until(uint64_t when)
 {
@@ -287,9 +287,9 @@ CUresult sim_submit(struct sim_stream *stream, struct gs_work *work, struct gs_r
 
 /*
  * put_event queues an event behind the gathered work, and stores the new item in event->last. The
- * GPU stamps an event when the process has the GPU, so the stamp is work that takes no time. With
- * `idle_stamp`, the GPU stamps an event without earlier work when the event arrives on the GPU.
- * With `copy_stamp`, the GPU stamps an event behind a copy at the copy's end.
+ * stamp is work that takes no time, because the GPU stamps an event when the process has the GPU.
+ * With `idle_stamp`, the GPU stamps an event without earlier work when the event arrives on the
+ * GPU. With `copy_stamp`, the GPU stamps an event behind a copy at the copy's end.
  */
 static struct gs_ref put_event(struct gather *gather, struct sim_event *event)
 {

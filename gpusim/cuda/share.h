@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This header covers memory and pools shared between processes. The simulator charges the memory
- * only to the exporter, and frees the memory when the exporter frees it. If the profile sets
- * imports_keep, the memory stays allocated as long as a process imports the memory. While the
+ * only to the exporter, and frees the memory when the exporter frees the memory. If the profile
+ * sets imports_keep, the memory stays allocated as long as a process imports the memory. While the
  * exporter lives, an open file descriptor of the memory also keeps the memory (shared.h).
  */
 #ifndef GPUSIM_SHARE_H
@@ -22,7 +22,7 @@ struct sim_share {
 	int32_t location_type;
 	uint64_t address, size;
 	uint64_t offset; /* of a piece of a pool: the pool, see poolshare.c */
-	uint64_t id; /* in the machine's list of shared memory, 0: not in it */
+	uint64_t id; /* in the machine's list of shared memory, 0: not in the list */
 };
 
 /* sim_share_file adds memory that this process is charged with to the machine's list of shared
@@ -41,8 +41,8 @@ void sim_memories_look(void);
 /* sim_share_release drops the hold of the process that allocated the memory. */
 void sim_share_release(uint64_t id);
 
-/* sim_share_watch returns a watch, or -1 on failure. sim_share_is_open reports by the watch whether
- * the given descriptor, or a copy, is open in any process. */
+/* sim_share_watch returns a watch, or -1 on failure. sim_share_is_open uses the watch to report
+ * whether the given descriptor, or a copy of the descriptor, is open in any process. */
 int sim_share_watch(int fd);
 bool sim_share_is_open(int watch);
 

@@ -90,7 +90,7 @@ void sim_uncharge(struct sim_device *device, uint64_t bytes);
 /* sim_mps_join makes the process a client if a control daemon answers. Call this function before
  * the other functions. */
 CUresult sim_mps_join(void);
-/* sim_mps_limit applies the memory limits, once the devices are known. */
+/* sim_mps_limit applies the memory limits. Call this function when the devices are known. */
 void sim_mps_limit(void);
 /* sim_mps_serves reports whether the process may see the GPU: the server serves the GPU, or no
  * server runs. */
@@ -144,10 +144,10 @@ struct sim_context {
 	struct sim_module *modules;
 	struct sim_texture *textures; /* and surfaces */
 	struct sim_green *green;
-	pthread_mutex_t loading; /* held while code is loaded into it (loading.c) */
+	pthread_mutex_t loading; /* held while code is loaded into the context (loading.c) */
 };
 
-/* sim_current returns the calling thread's context if it is alive, or an error. */
+/* sim_current returns the calling thread's context if the context is alive, or an error. */
 CUresult sim_current(struct sim_context **context);
 
 /* sim_context_of returns the context of a handle. NULL names the current context. */
@@ -157,7 +157,7 @@ CUresult sim_context_new(struct sim_device *device, unsigned flags, struct sim_c
 /* sim_context_end destroys all objects of the context. */
 void sim_context_end(struct sim_context *context);
 void sim_push(struct sim_context *context);
-/* sim_pop removes the context from the thread's stack, if it is on top. */
+/* sim_pop removes the context from the thread's stack if the context is on top. */
 void sim_pop(const struct sim_context *context);
 bool sim_is_alive(const struct sim_context *context);
 /* sim_limits_take charges raised limits whose memory is taken at a kernel's launch. */
@@ -173,7 +173,7 @@ enum alloc_kind {
 	ALLOC_ARRAY,
 	ALLOC_POOL,
 	ALLOC_GRAPH,
-	ALLOC_IMPORT, /* another process's memory: charged here only if it outlives the exporter */
+	ALLOC_IMPORT, /* another process's memory, charged here only if the memory outlives the exporter */
 	ALLOC_RESERVED, /* address range of the virtual memory calls */
 	ALLOC_HOST, /* page-locked host memory */
 };
@@ -227,7 +227,7 @@ void sim_alloc_drop_context(struct sim_context *context);
 /* sim_alloc_drop_pools frees the allocations from a device's pools and graphs. The caller holds the
  * lock. */
 void sim_alloc_drop_pools(const struct sim_device *device);
-/* sim_alloc_free frees one allocation of any kind: charge and address. */
+/* sim_alloc_free frees the address and the charge of one allocation of any kind. */
 void sim_alloc_free(struct sim_alloc *alloc);
 /* sim_graph_memory_free returns graph memory to the device's reserve. The result is false if the
  * memory was already free. */
@@ -364,13 +364,13 @@ void sim_pool_give_back(const struct sim_alloc *alloc);
 /* sim_pools_trim returns memory of pools beyond their thresholds, at a synchronisation. */
 void sim_pools_trim(struct sim_device *device, bool all);
 void sim_pools_synced(void);
-/* sim_pools_reset frees all memory of a device's pools and graphs, because its primary context
- * ends. */
+/* sim_pools_reset frees all memory of a device's pools and graphs, because the device's primary
+ * context ends. */
 void sim_pools_reset(struct sim_device *device);
 
 /* ---- capture (guard.c, capture.c) and graphs ---- */
 
-/* sim_capturing reports whether the stream is being captured, even if its capture is invalid. */
+/* sim_capturing reports whether the stream is being captured. An invalid capture also counts. */
 bool sim_capturing(const struct sim_stream *stream);
 /* sim_capture_guard returns the error of a call that a capture elsewhere forbids, and invalidates
  * the capture. */
@@ -380,8 +380,8 @@ CUresult sim_capture_sync_guard(struct sim_stream *stream);
  * thread's mode has no effect. */
 CUresult sim_capture_context_guard(struct sim_context *context);
 /*
- * sim_capture_enqueue_guard checks a stream before work is queued in it. The legacy stream is
- * unusable beside the capture of a blocking stream, and its use invalidates the capture.
+ * sim_capture_enqueue_guard checks a stream before a call queues work in the stream. During the
+ * capture of a blocking stream, use of the legacy stream fails and invalidates the capture.
  */
 CUresult sim_capture_enqueue_guard(struct sim_stream *stream);
 /* sim_capture_implicit reports whether the stream is the legacy stream and a blocking stream of the

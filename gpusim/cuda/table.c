@@ -18,7 +18,7 @@
  * memory. */
 #define CONTENT_BYTES_MAX (UINT64_C(256) << 20)
 #define LOW_BEGIN UINT64_C(0x10000000)
-#define LOW_END UINT64_C(0xf0000000) /* the chunks follow it */
+#define LOW_END UINT64_C(0xf0000000) /* the chunks follow the arena */
 #define LOW_CHUNKS_END UINT64_C(0xffe00000)
 #define CHUNK_PARTS 4 /* one of this many parts of an arena is reserved for chunks */
 
@@ -71,7 +71,7 @@ static size_t position(CUdeviceptr address)
 	return from;
 }
 
-/* search returns a free range from the arena's cursor on, or 0 if there is none up to its end. */
+/* search returns a free range between the arena's cursor and the arena's end, or 0 if none exists. */
 static uint64_t search(const struct arena *a, uint64_t from, uint64_t size, uint64_t alignment)
 {
 	uint64_t address = round_up(from, alignment);

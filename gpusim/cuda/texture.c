@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* These are the limits that cuDeviceGetAttribute reports. */
+/* cuDeviceGetAttribute reports these limits. */
 #define TEXTURE_ALIGNMENT 512
 #define PITCH_ALIGNMENT 32
 #define LINEAR_TEXELS_MAX (UINT64_C(1) << 28)

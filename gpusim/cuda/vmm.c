@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file implements the virtual memory calls. A handle's references hold its physical memory.
- * These are the program's own reference, a reference for each mapping, and a reference for each
- * binding to a multicast object. The memory is freed with the last reference.
+ * This file implements the virtual memory calls. References hold a handle's physical memory: the
+ * program's reference, a reference for each mapping, and a reference for each binding to a
+ * multicast object. The memory is freed with the last reference.
  */
 #include "vmm.h"
 

@@ -22,8 +22,8 @@ struct memory {
 	struct sim_share share;
 	uint64_t shared; /* id of memory that was exported, see share.h */
 	struct export *exports;
-	struct multicast *multicast; /* the handle's object, if the handle is not of memory… */
-	void (*end)(struct multicast *multicast); /* …and its destructor, once handle and mappings are gone */
+	struct multicast *multicast; /* the handle's object, if the handle is not a handle of memory */
+	void (*end)(struct multicast *multicast); /* the object's destructor, called when handle and mappings are gone */
 };
 
 /* sim_memory_add creates a handle, or returns NULL. */
@@ -34,6 +34,6 @@ struct memory *sim_memory_find(CUmemGenericAllocationHandle handle);
 /* sim_memory_mapped returns the memory mapped over a whole range, and the range's offset in the
  * memory. sim_memory_mapped returns NULL if no memory is mapped over the range. */
 struct memory *sim_memory_mapped(CUdeviceptr address, uint64_t size, uint64_t *offset);
-/* sim_memory_drop frees the memory unless something holds it. */
+/* sim_memory_drop frees the memory if no reference holds the memory. */
 void sim_memory_drop(struct memory *memory);
 #endif

@@ -92,7 +92,7 @@ func TestFillEveryWay(t *testing.T) {
 				t.Errorf("total %d, free %d", got.TotalSeen, got.FreeBefore)
 			}
 			if got.RoundBytes[0] != got.RoundBytes[1] {
-				t.Errorf("rounds %v: not all was given back", got.RoundBytes)
+				t.Errorf("rounds %v: some memory was not freed", got.RoundBytes)
 			}
 			checkFilled(t, machine, got)
 		})
@@ -117,8 +117,8 @@ func checkFilled(t testing.TB, machine *simtest.Machine, got fill) {
 // variables.
 var slackBytes = map[string]uint64{"module": mib}
 
-// TestFillTogether fills one GPU from threads and processes at the same time.
-// Together the processes get all of the memory, and not a byte more.
+// TestFillTogether fills one GPU from threads and processes at the same time. Together the
+// processes get all of the memory, and no more.
 func TestFillTogether(t *testing.T) {
 	machine := simtest.New(t, 1, memoryBytes)
 	const processes = 3
@@ -137,7 +137,7 @@ func TestFillTogether(t *testing.T) {
 		held += got.GrantedBytes + contextBytes
 	}
 	if held != memoryBytes {
-		t.Errorf("together they held %d of %d bytes: %+v", held, memoryBytes, fills)
+		t.Errorf("the processes together held %d of %d bytes: %+v", held, memoryBytes, fills)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestSpinEveryPattern(t *testing.T) {
 				t.Errorf("GPU time %v s, want %v s", gpuTime, seconds)
 			}
 			if got.EventTime+1e-3 < gpuTime || got.EventTime > got.WallSeconds+1e-3 {
-				t.Errorf("events tell %v s, wall %v s, GPU %v s", got.EventTime, got.WallSeconds, gpuTime)
+				t.Errorf("events: %v s, wall: %v s, GPU: %v s", got.EventTime, got.WallSeconds, gpuTime)
 			}
 		})
 	}
@@ -87,8 +87,8 @@ type latency struct {
 	P50     float64 `json:"p50_ms"`
 }
 
-// TestLatency measures a kernel of 1 ms. Alone, a kernel takes little more than its own time.
-// Beside a process that saturates the GPU, a kernel takes a slice or two more.
+// TestLatency measures a kernel of 1 ms. Without other processes, the kernel takes little more than
+// its own time. Beside a process that saturates the GPU, the kernel takes one or two slices more.
 func TestLatency(t *testing.T) { timed.Run(t, testLatency) }
 
 func testLatency(t testing.TB) {

@@ -191,7 +191,7 @@ static void wait_for_word(struct control *control)
 		{.fd = control->privileged, .events = POLLIN},
 	};
 
-	for (int i = 0; i < MAX_SERVERS; i++) /* only a server's end is an event */
+	for (int i = 0; i < MAX_SERVERS; i++) /* the end of a server is the only event */
 		words[2 + i] = (struct pollfd){.fd = control->servers[i].pid ? control->servers[i].fd : -1,
 					       .events = POLLIN};
 	if (poll(words, 2 + MAX_SERVERS, -1) < 0)
@@ -226,8 +226,8 @@ int control_run(int ready)
 	path_in(&control, "nvidia-cuda-mps-control.pid", path);
 	(void)unlink(path);
 	/*
-	 * The client that requested the end may start another daemon as soon as its connection closes.
-	 * An exit closes files in any order, so the daemon releases the lock first.
+	 * The client that requested the end may start another daemon as soon as the client's connection
+	 * closes. The daemon first releases the lock, because an exit closes files in any order.
 	 */
 	(void)flock(control.lock, LOCK_UN);
 	return 0;

@@ -44,7 +44,7 @@ static int interact(void)
 }
 
 /*
- * start_daemon starts the daemon in the background. The caller's process ends once the daemon
+ * start_daemon starts the daemon in the background. The caller's process ends when the daemon
  * accepts clients.
  */
 static int start_daemon(void)
@@ -94,6 +94,6 @@ int main(int argc, char **argv)
 		return control_run(-1);
 	fprintf(stderr, "usage: nvidia-cuda-mps-control [-d | -f]\n"
 			"-d starts the daemon in the background, -f in the foreground. Without either\n"
-			"commands for it are read from standard input: get_server_list, quit ...\n");
+			"option, the program reads commands from standard input: get_server_list, quit ...\n");
 	return 1;
 }

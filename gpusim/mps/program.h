@@ -44,10 +44,10 @@ struct control {
 	int lock, clients, privileged;
 	struct terms defaults;
 	struct server servers[MAX_SERVERS];
-	int quit; /* the connection of the client that requested it, -1: none */
+	int quit; /* the connection of the client that requested the end, -1: none */
 };
 
-/* control_run runs the daemon until a client quits it. control_run writes to `ready` once the
+/* control_run runs the daemon until a client quits it. control_run writes to `ready` when the
  * daemon accepts clients. */
 int control_run(int ready);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file implements the server, which holds the GPUs' shared context. When the server ends, all
- * its clients end. The timeline runs the clients' work side by side.
+ * clients of the server end. The timeline runs the clients' work side by side.
  */
 #include "program.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements the daemon's servers: processes of the same program, one for each user. */
+/* This file implements the daemon's servers: a process of the same program for each user. */
 #include "program.h"
 
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #define SUPPORTED_EVENTS NVML_EVENT_XID_CRITICAL_ERROR
-#define POLL_NS 200000000 /* how often a waiter checks for new events */
+#define POLL_NS 200000000 /* interval of a waiter's checks for new events */
 
 struct nv_event_set {
 	pthread_mutex_t mutex;
@@ -96,7 +96,7 @@ static bool next_xid(struct nv_event_set *set, struct gs_xid *xid)
 	return false;
 }
 
-/* any_lost reports whether a registered GPU is lost: no events will follow. */
+/* any_lost reports whether a registered GPU is lost. A lost GPU causes no further events. */
 static bool any_lost(const struct nv_event_set *set)
 {
 	for (uint32_t gpu = 0; gpu < GS_MAX_GPUS; gpu++)

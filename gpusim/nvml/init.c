@@ -96,8 +96,8 @@ static void count_calls(void)
 
 /*
  * open_state opens the state once per process and keeps the state open. Closing the state would
- * drop the locks that the CUDA library holds on the same file. A forked child has no lock of its
- * parent, so the child opens the state again. `call` is the call that opens the state.
+ * drop the locks that the CUDA library holds on the same file. A forked child opens the state
+ * again, because the child has no lock of its parent. `call` is the call that opens the state.
  */
 static nvmlReturn_t open_state(const char *call)
 {

@@ -53,8 +53,8 @@ void nv_uuid_text(const struct gs_gpu *gpu, char text[41]);
 /*
  * nv_visible_pid returns the pid by which NVML reports a process to a caller in this namespace. If
  * NVML does not report the process, nv_visible_pid returns 0. For a caller outside the process's
- * namespace, the function records the pid in the state for the history. The caller holds the lock,
- * by nv_lock().
+ * namespace, the function records the pid in the state for the history. The caller holds the lock
+ * (nv_lock).
  */
 pid_t nv_visible_pid(struct gs_proc *proc, uint64_t own_namespace);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file lists the processes that use a device, and their memory on it. */
+/* This file lists the processes that use a device, and the memory of each process on the device. */
 #include "nvml.h"
 
 /*

@@ -153,7 +153,7 @@ CONSTANT_GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, 16)
 CONSTANT_GETTER(nvmlDeviceGetPcieReplayCounter, unsigned, 0)
 CONSTANT_GETTER(nvmlDeviceGetNumaNodeId, unsigned, 0)
 
-/* ---- modes: only the simulated ones can be set ---- */
+/* ---- modes, of which only the simulated modes can be set ---- */
 
 CONFIGURED_GETTER(nvmlDeviceGetComputeMode, unsigned, gpu->compute_mode)
 CONSTANT_GETTER(nvmlDeviceGetPersistenceMode, unsigned, NVML_FEATURE_ENABLED)
@@ -219,7 +219,7 @@ PAIR_GETTER(nvmlDeviceGetPowerManagementLimitConstraints, POWER_LIMIT_MIN_MW, PO
 CONSTANT_GETTER(nvmlDeviceGetCurrentClocksEventReasons, nvml_u64, 0)
 CONSTANT_GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, nvml_u64, 0)
 
-/* The value lies between idle and full power by the GPU's busy time. */
+/* The power rises from idle to full power in proportion to the GPU's busy time. */
 NVML_FUNCTION(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned *milliwatts)
 {
 	nvmlReturn_t result = nv_enter_device(device);

@@ -50,8 +50,8 @@ NVML_FUNCTION(nvmlDeviceGetDecoderUtilization, nvmlDevice_t device, unsigned *bu
 	return engine_rate(device, offsetof(struct gs_proc, decoder_percent), busy, us);
 }
 
-/* If the caller has room for no session, the call succeeds and returns the count, unlike the lists
- * of processes. */
+/* If the caller has room for no session, the call succeeds and returns the count. A call for a list
+ * of processes would fail. */
 NVML_FUNCTION(nvmlDeviceGetEncoderSessions, nvmlDevice_t device, unsigned *count,
 	      struct nvml_encoder_session *sessions)
 {

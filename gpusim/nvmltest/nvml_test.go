@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nvmltest tests the simulated NVML through go-nvml, as its users call
-// it.
+// Package nvmltest tests the simulated NVML through go-nvml.
 package nvmltest
 
 import (
@@ -26,7 +25,7 @@ const (
 	gpuCount    = 2
 )
 
-// The library opens the state once per process, so all tests share a machine.
+// All tests share a machine, because the library opens the state once per process.
 var (
 	machineDir  string
 	makeMachine sync.Once
@@ -326,10 +325,10 @@ func TestWithoutCUDA(t *testing.T) {
 	}
 	computes.Kill(t)
 	if sessions, result = device.GetEncoderSessions(); result != nvml.SUCCESS || len(sessions) != 0 {
-		t.Errorf("when it has ended: %+v, %v", sessions, result)
+		t.Errorf("after the end of the process: %+v, %v", sessions, result)
 	}
 	if graphics := graphicsProcesses(t, device); len(graphics) != 0 {
-		t.Errorf("when it has ended: %v", graphics)
+		t.Errorf("after the end of the process: %v", graphics)
 	}
 }
 
@@ -395,7 +394,7 @@ func TestUtilization(t *testing.T) {
 	for _, sample := range samples {
 		count[int(sample.Pid)]++
 		newest = max(newest, sample.TimeStamp)
-		// The first window began before the work did.
+		// The first window began before the work.
 		if count[int(sample.Pid)] > 1 && (sample.SmUtil < 48 || sample.SmUtil > 52) {
 			t.Errorf("a sample of %d: %d %%", sample.Pid, sample.SmUtil)
 		}
@@ -517,14 +516,14 @@ func TestRecoveryAction(t *testing.T) {
 		return fields[0].Value[0]
 	}
 	if got := action(broken); got != byte(nvml.GPU_RECOVERY_ACTION_NONE) {
-		t.Errorf("a sound GPU asks for %d", got)
+		t.Errorf("a working GPU recommends %d", got)
 	}
 	machine.Tool(t, "inject", "--gpu", "0", "recovery", "1", machineDir)
 	if got := action(broken); got != byte(nvml.GPU_RECOVERY_ACTION_GPU_RESET) {
-		t.Errorf("a broken GPU asks for %d", got)
+		t.Errorf("a broken GPU recommends %d", got)
 	}
 	if got := action(sound); got != byte(nvml.GPU_RECOVERY_ACTION_NONE) {
-		t.Errorf("the other GPU asks for %d", got)
+		t.Errorf("the other GPU recommends %d", got)
 	}
 	event, result := set.Wait(1000)
 	succeed(t, result)

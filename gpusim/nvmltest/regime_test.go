@@ -21,8 +21,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// These variables turn the test's own program into a process of a container. NVML is opened once
-// per process, so each view needs a new process.
+// These variables turn the test's own program into a process of a container. Each view needs a new
+// process, because a process opens NVML once.
 const (
 	lookVariable   = "NVMLTEST_LIBRARY"
 	holderVariable = "NVMLTEST_HOLDER"
@@ -79,7 +79,7 @@ func fail(err any) int {
 	return 1
 }
 
-// These are the sizes of the memory that the tests' processes hold.
+// These constants are the sizes of the memory that the tests' processes hold.
 const (
 	contained = 300 << 20
 	outside   = 200 << 20
@@ -208,7 +208,7 @@ func TestCosts(t *testing.T) {
 			}
 			all.Wait()
 			if took := time.Since(begin); tt.queue && took < callers*(open+handle+list) {
-				t.Errorf("%d callers took %v: they did not queue", callers, took)
+				t.Errorf("%d callers took %v: the callers did not queue", callers, took)
 			}
 		})
 	}
@@ -239,7 +239,7 @@ func TestCallsAreCounted(t *testing.T) {
 	}
 	processes, err := truth.Processes()
 	if err != nil || len(processes) != 1 || processes[0].NVMLCalls != 0 {
-		t.Errorf("the holder, which called nothing, is %+v, %v", processes, err)
+		t.Errorf("the holder, which made no call, is %+v, %v", processes, err)
 	}
 	var told struct {
 		Processes []struct {

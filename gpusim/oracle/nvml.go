@@ -4,11 +4,11 @@ package oracle
 
 // NVMLUser is a process that has initialised NVML, whether it uses CUDA or not.
 type NVMLUser struct {
-	Pid      int // as for [Process], or as for [Finished] if it has ended
+	Pid      int // as for [Process], or as for [Finished] if the process has ended
 	SelfPid  int
 	Comm     string
 	Hostname string
-	Start    uint64 // CLOCK_MONOTONIC of its first call, ns
+	Start    uint64 // CLOCK_MONOTONIC of the process's first call, ns
 	Calls    uint64 // of any function of NVML
 	Alive    bool
 }
@@ -45,8 +45,8 @@ func (o *Oracle) NVMLUsers() ([]NVMLUser, error) {
 	return users, nil
 }
 
-// nvmlUserHolder reports whether a user of NVML lives, by its identity. A later
-// process may have the same identity.
+// nvmlUserHolder reports whether a user of NVML lives, and returns the user's pid. nvmlUserHolder
+// compares more than the identity, because a later process may have the same identity.
 func (o *Oracle) nvmlUserHolder(at int) (pid int, alive bool, err error) {
 	identity := int(o.u32(at+nvmlUserIdentityAt)) % maxIDs
 	record := stateIdentitiesAt + identity*identitySize

@@ -46,10 +46,10 @@ type GPU struct {
 	ContextBytes uint64
 	UsedBytes    uint64 // physical, of all live processes
 	// PeakUsedBytes is the most that live processes ever held together. The driver updates this
-	// maximum at every allocation. UsedBytes is a sum over processes that continue to run, so
-	// memory that moves between processes may count twice.
+	// maximum at every allocation. UsedBytes is a sum over processes that continue to run.
+	// Therefore memory that moves between processes may count twice in UsedBytes.
 	PeakUsedBytes uint64
-	Busy          time.Duration // in which any process held it
+	Busy          time.Duration // time in which any process held the GPU
 	Lost          bool          // by an injected fault
 }
 
@@ -67,24 +67,24 @@ type Use struct {
 
 // Process is a live process that has initialised the simulated driver.
 type Process struct {
-	Pid      int // in the caller's pid namespace, 0 if it has no pid there
+	Pid      int // in the caller's pid namespace, 0 if the process has no pid in that namespace
 	SelfPid  int // in the process's own namespace
 	Comm     string
-	Hostname string // of its UTS namespace: for a pod, its name
+	Hostname string // of the process's UTS namespace; in a pod, the pod's name
 	Start    uint64 // CLOCK_MONOTONIC, ns
 	// NVMLCalls is the number of the process's own NVML calls.
 	NVMLCalls uint64
-	GPUs      []Use // the GPUs that it has used
+	GPUs      []Use // the GPUs that the process has used
 }
 
 // Finished is a process that has ended.
 type Finished struct {
-	Pid      int // as seen by an observer outside its pid namespace, otherwise SelfPid
+	Pid      int // as seen by an observer outside the process's pid namespace, otherwise SelfPid
 	SelfPid  int
 	Comm     string
 	Hostname string
 	Start    uint64 // CLOCK_MONOTONIC, ns
-	End      uint64 // when the driver detected its end, 0 if the oracle detected it first
+	End      uint64 // when the driver detected the end, 0 if the oracle detected the end first
 	// NVMLCalls was the number of the process's own NVML calls.
 	NVMLCalls uint64
 	GPUs      []PastUse
@@ -116,7 +116,7 @@ func Open(dir string) (*Oracle, error) {
 	return o, nil
 }
 
-// Close unmaps the state. See [Open] for when not to call it.
+// Close unmaps the state. A process that uses the driver must not call Close: see [Open].
 func (o *Oracle) Close() error {
 	return errors.Join(unix.Munmap(o.data), o.file.Close())
 }

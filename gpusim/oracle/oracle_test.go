@@ -131,8 +131,8 @@ func TestPeakUsed(t *testing.T) {
 	}
 }
 
-// TestFinished kills a process, and checks the list of ended processes twice. The first list is
-// from before the driver has detected the end, and the second list is from after that.
+// TestFinished kills a process, and checks the list of ended processes twice. The first list
+// precedes the driver's detection of the end, and the second list follows the detection.
 func TestFinished(t *testing.T) {
 	machine := simtest.New(t, 2, 4*gib)
 	oracle := open(t, machine)
@@ -161,7 +161,7 @@ func TestFinished(t *testing.T) {
 	machine.Tool(t, "oracle", machine.Dir)
 	check("noticed")
 	if !simtest.StartHolder(t, machine).Hold(t, 1, 4*gib) {
-		t.Error("what a killed process held cannot be had")
+		t.Error("the GPU has no room for the memory of a killed process")
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Holder is a process that uses GPUs on command, below the driver's API, for
-// tests of the view from outside.
+// Holder is a process that uses GPUs on command, below the driver's API. Tests observe a Holder
+// from outside.
 type Holder struct {
 	// Pid is its process id.
 	Pid     int
@@ -113,8 +113,8 @@ func (h *Holder) order(t testing.TB, order string, gpu int, amount int64) bool {
 	return strings.TrimSpace(answer) == "ok"
 }
 
-// buildHolderOnce compiles testdata/holder.c and returns the program's path.
-// Another package's tests may be running the program, so a rename replaces it.
+// buildHolderOnce compiles testdata/holder.c and returns the program's path. A rename replaces the
+// program, because another package's tests may be running the program.
 var buildHolderOnce = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(root(), "gpusim")
 	program := filepath.Join(root(), "build", "gpusim-holder")

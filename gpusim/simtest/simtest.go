@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package simtest provides tests with a machine with simulated GPUs. The package builds the
-// simulated driver, creates a state for the test, and removes it afterwards.
+// simulated driver, creates a state for the test, and removes the state afterwards.
 package simtest
 
 import (
@@ -67,7 +67,7 @@ func NewAs(t testing.TB, config string) *Machine {
 	return machine
 }
 
-// At returns the machine in this directory, which exists or which Tool creates later.
+// At returns the machine in this directory. The machine exists, or Tool creates the machine later.
 func At(t testing.TB, dir string) *Machine {
 	t.Helper()
 	out := Build(t)

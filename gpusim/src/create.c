@@ -139,7 +139,8 @@ int gs_create(const char *dir, const struct gs_machine *machine)
 	if (fd < 0)
 		return -errno;
 	err = write_state(fd, machine);
-	/* link, not rename: of two concurrent creators, only one must succeed. */
+	/* If two processes create the state at once, link fails for the second process. rename would
+	 * succeed. */
 	if (!err && link(temporary, path) != 0)
 		err = -errno;
 	(void)unlink(temporary);

@@ -55,12 +55,12 @@ struct gs_driver {
 	uint64_t nvml_open_ns;  /* the first nvmlInit of a process */
 	uint64_t nvml_handle_ns;    /* the first handle of a device in a process */
 	uint64_t nvml_processes_ns; /* each list of processes */
-	uint32_t lazy_loading;  /* 1: code is loaded when a function of it is first used */
-	uint32_t load_waits;    /* 1: loading takes a lock of the context and waits for its work */
+	uint32_t lazy_loading;  /* 1: code is loaded at the first use of a function in the code */
+	uint32_t load_waits;    /* 1: loading locks the context and waits for the context's work */
 	uint32_t free_waits;    /* 1: cuMemFree waits for the GPU's work of the context */
-	uint32_t imports_keep;  /* 1: memory lives until its last importer drops it */
+	uint32_t imports_keep;  /* 1: memory lives until the memory's last importer drops the memory */
 	uint32_t map_parts;     /* 1: a part of a handle's memory can be mapped alone */
-	uint32_t events_bound;  /* 1: an event can only be recorded in streams of its own context */
+	uint32_t events_bound;  /* 1: an event can only be recorded in streams of the event's context */
 	uint32_t capture_rules; /* 1: legacy stream, prohibited calls and invalidation as documented */
 	char constructor[256]; /* a library that the driver opens when it creates a context, "": none */
 	uint32_t exits;         /* enum gs_exit */

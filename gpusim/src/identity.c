@@ -53,7 +53,7 @@ bool gs_identity_alive(const struct gs_handle *handle, uint32_t id, pid_t *pid)
 		return true;
 	}
 	if (fcntl(handle->fd, F_GETLK, &lock) != 0)
-		return true; /* unknown: never treat a live process as dead */
+		return true; /* an unknown process counts as alive */
 	if (lock.l_type == F_UNLCK)
 		return false;
 	if (pid && lock.l_pid > 0)

@@ -40,8 +40,8 @@ struct gs_ref gs_item_blocker(const struct gs_state *state, uint32_t slot, const
 
 /*
  * renew_slice renews the slice of a process that has had the GPU alone. The process's slices
- * followed one another, so a joining process waits for the end of the current slice, not of the
- * first slice.
+ * followed one another. Therefore a joining process waits for the end of the current slice, not for
+ * the end of the first slice.
  */
 static void renew_slice(struct gs_gpu *gpu, uint32_t joining, uint64_t at)
 {

@@ -22,7 +22,7 @@ struct gs_ref gs_item_blocker(const struct gs_state *state, uint32_t slot, const
  */
 void gs_item_settle(struct gs_state *state, uint32_t slot, uint16_t index);
 
-/* gs_item_arrive makes a compute item ready once its launch has arrived on the GPU. */
+/* gs_item_arrive makes a compute item ready when its launch has arrived on the GPU. */
 void gs_item_arrive(struct gs_state *state, uint32_t slot, uint16_t index, uint64_t at);
 
 /* gs_item_finish ends an item that is in a ready or timed list, or in no list. */

@@ -2,10 +2,10 @@
 /*
  * This file implements the machine-wide lock: a futex word that names its holder's identity.
  *
- * A robust pthread mutex would not work, because it identifies its holder by thread id.
+ * A robust pthread mutex would not work, because the mutex identifies its holder by thread id.
  * Processes in the pid namespaces of several containers share thread ids. In this lock, a waiter
- * queries the kernel whether the holder's identity byte is still locked. If the byte is
- * unlocked, the waiter takes the lock over.
+ * queries the kernel whether the holder's identity byte is still locked. If the byte is unlocked,
+ * the waiter takes the lock over.
  */
 #include "identity.h"
 #include "repair.h"
@@ -20,7 +20,7 @@
 #define INHERITED UINT32_C(0x40000000)
 #define HOLDER(word) (((word) & ~(WAITERS | INHERITED)) - 1)
 #define SPINS 200
-#define CHECK_HOLDER_NS 2000000 /* how long to wait before checking the holder */
+#define CHECK_HOLDER_NS 2000000 /* wait before a check of the holder */
 
 static void futex_wait(uint32_t *word, uint32_t value, long ns)
 {
@@ -74,7 +74,7 @@ static void lock_slowly(struct gs_handle *handle)
 	for (;;) {
 		uint32_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
 
-		/* From here on, other processes may also wait: keep the mark when taking the lock. */
+		/* Other processes may also wait from here on. Therefore take() must keep the mark. */
 		if (seen == 0 && take(word, 0, mine | WAITERS))
 			return;
 		if (seen == 0)

@@ -21,7 +21,7 @@ struct gs_mps_hello {
 	uint32_t reserved;
 };
 
-/* gs_mps_welcome is the server's answer. After the answer, the end of the connection shows that a
+/* gs_mps_welcome is the server's answer. After the answer, the end of the connection means that the
  * peer is gone. */
 struct gs_mps_welcome {
 	uint32_t magic;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file records the processes that call NVML, and their numbers of calls. Tests check that some
+/* This file records the processes that call NVML, and the number of calls of each process. Tests check that some
  * processes make no call. */
 #include "state.h"
 
@@ -21,8 +21,8 @@ bool gs_nvml_user_alive(struct gs_handle *handle, const struct gs_nvml_user *use
 	       gs_identity_alive(handle, user->identity % GS_MAX_IDS, pid);
 }
 
-/* oldest_ended returns the oldest entry of an ended process. There are more entries than live
- * processes. */
+/* oldest_ended returns the oldest entry of an ended process. The table has more entries than the
+ * maximum number of live processes. */
 static struct gs_nvml_user *oldest_ended(struct gs_handle *handle)
 {
 	struct gs_state *state = handle->state;

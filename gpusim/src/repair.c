@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file repairs the state after a process has died: its memory, work and slot. If the dead
+ * This file repairs the memory, work and slot of a process after the process has died. If the dead
  * process held the lock, lists and sums may be half changed.
  */
 #include "repair.h"

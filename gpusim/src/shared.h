@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This header covers memory that several processes hold. One of the processes is charged with the
- * memory, which is freed when no process holds it any more. Such memory exists only if the profile
- * sets imports_keep.
+ * This header covers memory that several processes hold. The simulator charges one of the processes
+ * with the memory, and frees the memory when no process holds the memory. Shared memory of this
+ * kind exists only if the profile sets imports_keep.
  */
 #ifndef GPUSIM_SHARED_H
 #define GPUSIM_SHARED_H

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define REAP_EVERY_NS 1000000 /* for how long a dead process may hold slices */
+#define REAP_EVERY_NS 1000000 /* time for which a dead process may hold slices */
 
 const char *gs_path(void)
 {
@@ -104,9 +104,9 @@ static int take_observer(struct gs_handle *handle)
 }
 
 /*
- * take_process takes an unused process slot under the lock. Without the lock, a new process in a
- * dead process's slot would seem to be the dead process before it cleared the slot. Locking needs
- * an identity, so the process first becomes an observer.
+ * take_process takes an unused process slot under the lock. A new process clears a dead process's
+ * slot. Without the lock, other processes could mistake the new process for the dead process before
+ * the clearing. The process first becomes an observer, because locking needs an identity.
  */
 static int take_process(struct gs_handle *handle)
 {

@@ -69,7 +69,7 @@ struct gs_item {
 	uint32_t state;
 	uint32_t kind;
 	uint32_t gpu;
-	uint32_t demand_ppm;   /* part of the GPU that it occupies */
+	uint32_t demand_ppm;   /* part of the GPU that the item occupies */
 	uint64_t remaining_ns; /* GPU or copy time still to run */
 	uint64_t ready_ns;     /* when the item's dependencies were met; 0: not yet */
 	uint64_t start_ns;     /* 0: not started */
@@ -100,7 +100,7 @@ enum gs_mps { GS_MPS_NONE = 0, GS_MPS_CLIENT = 1, GS_MPS_SERVER = 2 };
 struct gs_proc_gpu {
 	uint64_t bytes; /* physical, contexts included */
 	uint64_t peak_bytes;
-	uint64_t gpu_time_ns; /* union of the times in which it held the GPU */
+	uint64_t gpu_time_ns; /* union of the times in which the process held the GPU */
 	uint64_t context_bytes; /* part of bytes */
 	uint32_t contexts;
 	uint16_t ready_head; /* derived: compute items that may run */
@@ -126,7 +126,7 @@ struct gs_proc {
 	uint16_t free_head;  /* derived: free items below item_count */
 	uint16_t item_count; /* items from here on were never used */
 	uint32_t mps;        /* enum gs_mps */
-	uint32_t mps_ppm;    /* of a client: the part of each GPU's SMs that it may use */
+	uint32_t mps_ppm;    /* the part of each GPU's SMs that a client may use */
 	uint64_t exec_id;    /* as in gs_identity */
 	uint32_t graphics;   /* 1: holds its GPUs through a graphics API; contexts are CUDA's */
 	uint32_t encoder_percent; /* the process's share of the GPUs' video encoder time, 0: none */
@@ -157,7 +157,7 @@ struct gs_gpu {
 	uint32_t cc_major;
 	uint32_t cc_minor;
 	uint64_t context_bytes;
-	uint64_t alloc_granularity; /* linear allocations are rounded up to this */
+	uint64_t alloc_granularity; /* linear allocations are rounded up to a multiple of this size */
 	uint64_t slice_ns;
 	uint64_t switch_ns;         /* lost when a process is preempted */
 	uint64_t default_kernel_ns; /* length of kernels without a time */
@@ -167,7 +167,7 @@ struct gs_gpu {
 	uint64_t context_start_ns;  /* creating a context sleeps for this long */
 	uint64_t chunk_bytes;  /* small linear allocations share chunks of this size; 0: no chunks */
 	uint64_t retain_bytes; /* of empty chunks that the driver keeps for a process */
-	int64_t drift_ppm; /* how much the GPU's clock runs faster than the host's */
+	int64_t drift_ppm; /* rate by which the GPU's clock is faster than the host's */
 	uint64_t slew_ppm; /* amplitude of a further drift: faster for half a period, then slower */
 	uint64_t slew_period_ns;
 	uint32_t connections; /* hardware queues of a context; 0: one for each stream */
@@ -244,7 +244,7 @@ struct gs_nvml_user {
 	uint64_t calls;    /* of any exported function; written by its own process */
 	int32_t self_pid;
 	int32_t seen_pid; /* as for gs_proc */
-	uint32_t identity; /* that the process holds while it lives */
+	uint32_t identity; /* held by the process while the process lives */
 	uint32_t in_use;
 	char comm[16];
 	char hostname[64];
@@ -277,13 +277,13 @@ struct gs_state {
 	uint64_t size; /* of the whole file */
 	uint64_t clock_ns; /* the timeline is computed up to this CLOCK_MONOTONIC ns */
 	uint32_t lock; /* 0, or identity + 1 with marks (lock.c) */
-	uint32_t recoveries; /* how often a dead holder's lock was taken over */
+	uint32_t recoveries; /* number of times that a dead holder's lock was taken over */
 	uint64_t last_reap_ns;
 	uint64_t xid_seq; /* last XID, 0: none */
 	uint64_t history_seq;
 	uint64_t driver_version; /* CUDA's, 13000 */
 	char driver_version_text[16]; /* NVML's, "580.159.04" */
-	uint64_t spin_ns; /* a waiter polls for this long before its expected time, then sleeps */
+	uint64_t spin_ns; /* a waiter sleeps until this time before its expected time, then polls */
 	uint64_t timed[GS_MAX_PROCS / 64]; /* derived: processes with copies in progress */
 	uint64_t last_living; /* processes that were alive at last_reap_ns */
 	uint64_t procs_end; /* slots from here on were never taken and need no scan */
@@ -411,7 +411,8 @@ uint32_t gs_slot(const struct gs_handle *handle, const struct gs_proc *proc);
 bool gs_charge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
 void gs_uncharge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes);
 
-/* gs_pid_namespace returns the inode of the caller's pid namespace, or 0 if it is unknown. */
+/* gs_pid_namespace returns the inode of the caller's pid namespace, or 0 if the namespace is
+ * unknown. */
 uint64_t gs_pid_namespace(void);
 
 /* gs_nvml_user_alive reports whether an entry's process lives, and sets *pid as gs_proc_alive()
@@ -421,7 +422,7 @@ bool gs_nvml_user_alive(struct gs_handle *handle, const struct gs_nvml_user *use
 /* gs_nvml_user_add adds the calling process to the users of NVML. The caller holds the lock. */
 struct gs_nvml_user *gs_nvml_user_add(struct gs_handle *handle);
 
-/* gs_nvml_calls returns how often a process has called NVML. The three values identify the process.
+/* gs_nvml_calls returns the number of a process's calls of NVML. The three values identify the process.
  * The caller holds the lock. */
 uint64_t gs_nvml_calls(const struct gs_state *state, uint64_t exec_id, uint64_t pid_namespace,
 		       int32_t self_pid);

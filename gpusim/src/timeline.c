@@ -153,7 +153,7 @@ static void arbitrate(struct gs_state *state, struct gs_gpu *gpu, uint64_t at)
 		return;
 	if (others_wait(state, gpu))
 		begin_slice(gpu, next_party(state, gpu), at, gpu->switch_ns);
-	else /* the party is alone, so its slices follow one another */
+	else /* the party's slices follow one another, because the party is alone */
 		gpu->slice_start_ns += (at - gpu->slice_start_ns) / gpu->slice_ns * gpu->slice_ns;
 }
 
@@ -380,7 +380,7 @@ static void finish_copies(struct gs_state *state)
 				uint16_t next = item->next;
 
 				if (item->end_ns > state->clock_ns)
-					; /* still on its way to the GPU */
+					; /* the item has not arrived on the GPU yet */
 				else if (item->kind == GS_ITEM_COMPUTE)
 					gs_item_arrive(state, slot, i, state->clock_ns);
 				else
@@ -418,7 +418,7 @@ void gs_compute(struct gs_state *state, uint64_t now)
 
 /* ---- looking ahead ---- */
 
-/* still_needs returns the time that one item still needs by itself. */
+/* still_needs returns the time that an item still needs if no other item delays the item. */
 static uint64_t still_needs(const struct gs_state *state, const struct gs_item *item)
 {
 	if (item->kind == GS_ITEM_COPY && item->start_ns)

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This header covers the timeline: a discrete-event model of every GPU's work. Each reader of the
- * state advances the timeline under the lock. Between two reads no code runs and no work is lost:
- * the next reader computes the interval from the queued work.
+ * state advances the timeline under the lock. Between two reads, no code of the simulator runs. The
+ * next reader computes the interval from the queued work, so that no work is lost.
  *
  * Within a process, items run when their dependencies are met, in order of becoming ready. The
- * items run side by side at full rate as long as they fit the GPU. Between processes a GPU is
- * time-sliced: equal slices, round robin, preempting. A process without ready work yields
- * immediately. A process that becomes ready waits for the running slice to end. All clients of the
- * Multi-Process Service count as one process for slices. In their slices the clients run side by
- * side, as long as they fit the GPU.
+ * items run side by side at full rate as long as they fit the GPU. Processes share a GPU by
+ * preemptive round robin with equal slices. A process without ready work yields immediately. A
+ * process that becomes ready waits for the running slice to end. All clients of the Multi-Process
+ * Service count as one process for slices. In their slices the clients run side by side, as long as
+ * they fit the GPU.
  */
 #ifndef GPUSIM_TIMELINE_H
 #define GPUSIM_TIMELINE_H
@@ -31,7 +31,7 @@ struct gs_work {
 	uint32_t demand_ppm;
 	uint64_t duration_ns;
 	uint64_t meet_mine, meet_theirs, meet_turn; /* see gs_item */
-	uint64_t tag; /* not 0: gs_collect() returns the item when done */
+	uint64_t tag; /* not 0: gs_collect() returns the item after the item's end */
 	struct gs_ref deps[GS_MAX_DEPS];
 	uint32_t dep_count;
 };

@@ -35,7 +35,7 @@ static int has(void *library, const char *exported, const char *base)
 		CHECK(looked_up == by_name && status == CU_GET_PROC_ADDRESS_SUCCESS);
 		return 1;
 	}
-	if (looked_up) { /* an older version of it */
+	if (looked_up) { /* an older version of the name */
 		char older[64];
 
 		CHECK(snprintf(older, sizeof(older), "%s_v2", base) > 0);
@@ -91,8 +91,8 @@ struct copy_3d {
 };
 
 /*
- * TIMED returns the GPU's time for the work that a call queues in stream 0, in ms. The work is
- * behind a kernel, so the time of the call itself does not count.
+ * TIMED returns the GPU's time for the work that a call queues in stream 0, in ms. The time of the
+ * call itself does not count, because the work is behind a kernel.
  */
 #define TIMED(call) \
 	({ \

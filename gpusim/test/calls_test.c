@@ -37,7 +37,7 @@ int sim_impl_plain(int value)
 	return value + 1;
 }
 
-static int reached; /* how often the function behind `refused` ran */
+static int reached; /* number of runs of the function behind `refused` */
 
 int sim_impl_refused(int value)
 {

@@ -39,7 +39,7 @@ static CUresult capture_end(CUstream stream)
 	return result;
 }
 
-/* ---- uses of the legacy stream: each invalidates a blocking stream's capture ---- */
+/* ---- uses of the legacy stream, which invalidate a blocking stream's capture ---- */
 
 static CUresult record_legacy(void)
 {
@@ -103,11 +103,11 @@ static void the_legacy_stream(void)
 	kernel("spin");
 	for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
 		capture_begin(blocking, CU_STREAM_CAPTURE_MODE_RELAXED);
-		/* The query fails without any effect … */
+		/* The query fails without any effect. */
 		CHECK(cuStreamIsCapturing(NULL, &status) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 		OK(cuStreamIsCapturing(blocking, &status));
 		CHECK(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
-		/* … but the use invalidates the capture. */
+		/* The use invalidates the capture. */
 		CHECK(uses[i]() == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 		OK(cuStreamIsCapturing(blocking, &status));
 		CHECK(status == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
@@ -142,7 +142,7 @@ static void captured_things(void)
 	capture_begin(other, CU_STREAM_CAPTURE_MODE_RELAXED);
 	CHECK(cuStreamQuery(other) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK(capture_end(other) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	/* A context includes all its streams, also non-blocking streams. */
+	/* A context includes all streams of the context, even non-blocking streams. */
 	capture_begin(other, CU_STREAM_CAPTURE_MODE_RELAXED);
 	CHECK(cuCtxSynchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK(capture_end(other) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
@@ -169,7 +169,7 @@ static void *ask(void *argument)
 	return NULL;
 }
 
-/* allowed reports whether a thread may query an event, in the capturing thread or another one. */
+/* allowed reports whether a thread may query an event, in the capturing thread or another thread. */
 static bool allowed(int capture, int thread_mode, bool elsewhere)
 {
 	DRIVER(cuThreadExchangeStreamCaptureMode, int *);
@@ -245,7 +245,7 @@ static double now_ms(void)
 	return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
 }
 
-/* a_full_channel checks that an event's record waits like a launch once 1024 items are queued. */
+/* a_full_channel checks that an event's record waits like a launch if 1024 items are queued. */
 static void a_full_channel(void)
 {
 	DRIVER(cuEventRecord, CUevent, CUstream);

@@ -4,8 +4,9 @@
  * measurements of programs on this machine:
  *   fidelity pair|gaps|latency|calls|CALL
  * "calls" lists the calls whose cost was recorded.
- * The program ends with OUT_OF_BOUNDS if a figure is more than 5 % off. Times are on the GPU's clock,
- * so a busy host does not change the times. The time of a call is the best of many batches.
+ * The program ends with OUT_OF_BOUNDS if a figure differs by more than 5 %. A busy host does not
+ * change the times, because times are on the GPU's clock. The time of a call is the best of many
+ * batches.
  */
 #include "harness.h"
 
@@ -196,7 +197,9 @@ static void measure(const struct stamp *base, double *samples)
 	qsort(samples, SAMPLES, sizeof(samples[0]), by_value);
 }
 
-static int gate[2]; /* the neighbour waits for it: a process that uses CUDA cannot fork it later */
+/* The neighbour waits at this gate. The test forks the neighbour first, because a process that uses
+ * CUDA cannot fork a process that uses CUDA. */
+static int gate[2];
 
 static void saturate_later(void *kernel_ns)
 {

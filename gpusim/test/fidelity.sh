@@ -33,9 +33,9 @@ fail() {
 	failed=1
 }
 
-# seen WHAT FIGURE PROFILES checks that a change is out of bounds in two runs, because a single run
-# may be off by chance. The change may be within bounds in at most two runs, because a busy host may
-# slow down a call that is too cheap.
+# seen WHAT FIGURE PROFILES checks that a change is out of bounds in two runs. A single run may be
+# out of bounds by chance. The change may be within bounds in at most two runs, because a busy host
+# may slow down a call that is too cheap.
 seen() {
 	off=0
 	for _ in 1 2 3 4; do

@@ -214,11 +214,11 @@ static void capture(void)
 	OK(cuGraphExecDestroy(exec));
 	OK(cuGraphDestroy(graph));
 
-	/* Another thread's event query invalidates a global capture … */
+	/* Another thread's event query invalidates a global capture. */
 	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	CHECK(query_in_another_thread(plain) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	CHECK(cuStreamEndCapture(a, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-	/* … but not a thread-local capture. */
+	/* Another thread's event query does not invalidate a thread-local capture. */
 	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
 	CHECK(query_in_another_thread(plain) == CUDA_SUCCESS);
 	OK(cuStreamEndCapture(a, &graph));

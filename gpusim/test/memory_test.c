@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This test covers every way to allocate device memory. The test checks how much memory an
- * allocation takes, and that freeing returns the memory. */
+/* This test covers every way to allocate device memory. The test checks the memory that an
+ * allocation takes, and that a free returns the memory. */
 #include "harness.h"
 
 #include <string.h>

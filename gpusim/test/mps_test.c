@@ -305,7 +305,7 @@ static void a_gpu_serves_48_clients(void)
 
 /* ---- the end of the daemon ---- */
 
-/* work_to_the_end works until a call fails. The error must report that the server is gone. */
+/* work_to_the_end works until a call fails. The error must be the error for an ended server. */
 static void work_to_the_end(void *argument)
 {
 	DRIVER(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,

@@ -64,7 +64,7 @@ static void launches_are_under_way(void *unused)
 	from = gs_now();
 	OK(cuEventRecord(early, NULL));
 	CHECK(cuEventQuery(early) == CUDA_ERROR_NOT_READY);
-	sleep_ns(3 * MS); /* the kernel arrives that much later than the event before it */
+	sleep_ns(3 * MS); /* the kernel arrives later than the event by the latency */
 	spin(NULL, MS, 1);
 	OK(cuEventRecord(late, NULL));
 	OK(cuEventSynchronize(late));

@@ -72,7 +72,7 @@ static uint64_t attribute(CUmemoryPool pool, int which)
 	return value;
 }
 
-/* export exports two allocations of a pool, keeps the allocations until the test asks for the end,
+/* export exports two allocations of a pool, keeps the allocations until the test requests the end,
  * and ends. */
 static void export(void *argument)
 {
@@ -216,7 +216,7 @@ static void imports_outlive_their_exporter(struct sides *sides)
 	gs_unlock(observer());
 	CHECK(mine() == before + PIECE + PIECE / 2 && used(0) == mine());
 	OK(cuMemFree_v2(again));
-	CHECK(mine() == before + PIECE + PIECE / 2); /* the pool keeps it */
+	CHECK(mine() == before + PIECE + PIECE / 2); /* the pool keeps the memory */
 	OK(cuMemPoolDestroy(pool));
 	CHECK(mine() == before + PIECE + PIECE / 2); /* the pool ends with its last allocation */
 	OK(cuMemFreeAsync(second, NULL));

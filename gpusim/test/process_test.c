@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This test covers several processes: one total, death at any moment, fork, visibility. */
+/* This test covers several processes: their total memory, death at any moment, fork, visibility. */
 #include "harness.h"
 
 #include <signal.h>

@@ -11,7 +11,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# run PROGRAM: runs it once, on a new machine, with the driver of PROGRAM.conf if there is one
+# run PROGRAM: runs PROGRAM once, on a new machine, with the driver of PROGRAM.conf if that file
+# exists
 run() {
 	dir=$work/$1
 	profile=

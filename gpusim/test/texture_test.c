@@ -127,7 +127,7 @@ static void arrays(void)
 	CHECK(cuTexObjectCreate(&object, &desc, &texture, NULL) == CUDA_ERROR_INVALID_VALUE);
 	texture = (CUDA_TEXTURE_DESC){.filterMode = 2};
 	CHECK(cuTexObjectCreate(&object, &desc, &texture, NULL) == CUDA_ERROR_INVALID_VALUE);
-	CHECK(cuSurfObjectCreate(&surface, &desc) == CUDA_ERROR_INVALID_VALUE); /* no load and store */
+	CHECK(cuSurfObjectCreate(&surface, &desc) == CUDA_ERROR_INVALID_VALUE); /* the array allows no load and store */
 	OK(cuArrayDestroy(array));
 	shape.Flags = LOAD_STORE;
 	OK(cuArray3DCreate_v2(&array, &shape));

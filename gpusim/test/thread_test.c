@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This test covers many threads in one process: most useful under ThreadSanitizer. */
+/* This test covers many threads in one process, for ThreadSanitizer. */
 #include "harness.h"
 
 #include <pthread.h>

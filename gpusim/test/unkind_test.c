@@ -63,7 +63,7 @@ static void a_raised_heap_is_taken_by_a_kernel(void)
 	DRIVER(cuCtxSetLimit, unsigned, size_t);
 	uint64_t before;
 
-	spin(NULL, 1, 1); /* loads its own code first */
+	spin(NULL, 1, 1); /* first loads its own code */
 	before = mine();
 	OK(cuCtxSetLimit(2, 72 * MIB));
 	CHECK(mine() == before);
@@ -85,7 +85,7 @@ static void a_first_use_waits_for_the_gpu(void)
 	uint64_t from;
 
 	OK(cuModuleLoadData(&module, test_ptx));
-	spin(NULL, 1, 1); /* loads its own code first */
+	spin(NULL, 1, 1); /* first loads its own code */
 	from = gs_now();
 	spin(NULL, 200 * MS, 1);
 	OK(cuModuleGetFunction(&function, module, "empty"));

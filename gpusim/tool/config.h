@@ -8,7 +8,7 @@
 struct config {
 	struct gs_machine machine;
 	struct gs_gpu_config defaults; /* of every GPU */
-	char problem[128];             /* the error of a line, if it is known */
+	char problem[128];             /* the error of a line, if the error is known */
 };
 
 /* config_add_cost parses "cuLaunchKernel 2983ns". The last line for a call applies. */

@@ -37,8 +37,8 @@ static void fill_uuids(struct config *config, uint64_t seed)
 }
 
 struct options {
-	char profiles[4096]; /* files, separated by colons: later files override earlier ones */
-	bool named;          /* set by options, which replace the environment's */
+	char profiles[4096]; /* files, separated by colons: later files override earlier files */
+	bool named;          /* the profiles are from options, which replace the environment's profiles */
 	const char *config;
 	uint32_t gpus; /* 0: the configuration's number, otherwise 2 */
 	uint64_t memory;
@@ -126,7 +126,7 @@ int tool_create(int argc, char **argv)
 		fprintf(stderr, "gpusim: too many profiles in GPUSIM_PROFILE\n");
 		return 1;
 	}
-	options.named = false; /* the first option replaces it */
+	options.named = false; /* the first option replaces the environment's profiles */
 	if (getrandom(&options.seed, sizeof(options.seed), 0) != sizeof(options.seed))
 		options.seed = gs_now();
 	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {

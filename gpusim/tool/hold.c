@@ -28,12 +28,12 @@ static int usage(void)
 {
 	fprintf(stderr, "usage: gpusim hold [--gpu INDEX|UUID] [--graphics] [--encode PERCENT] "
 			"[--decode PERCENT] [--memory SIZE] [--busy] DIR\n"
-			"Holds memory of a GPU until it is killed; NVML lists it as a compute process.\n"
+			"hold holds memory of a GPU until killed. NVML lists hold as a compute process.\n"
 			"  --graphics  as a graphics process instead, like a program that uses Vulkan\n"
 			"  --encode    with a session of the video encoder, 1 to 100 percent busy\n"
 			"  --decode    with the video decoder, 1 to 100 percent busy\n"
-			"  --memory    256MiB unless named\n"
-			"  --busy      and keeps the GPU busy, frame after frame\n");
+			"  --memory    default: 256MiB\n"
+			"  --busy      keeps the GPU busy, frame after frame\n");
 	return 2;
 }
 

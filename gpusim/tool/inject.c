@@ -72,10 +72,10 @@ static const struct fault {
 	{"xid", "NUMBER", 1, 1000, add_xid, "report this XID as an event"},
 	{"lost", NULL, 0, 0, lose, "the GPU falls off the bus (XID 79)"},
 	{"recovery", "ACTION", 0, 7, set_recovery,
-	 "NVML asks for this recovery action (XID 154); 0: none, 1: a reset of the GPU"},
-	{"nvml-error", "CODE", 0, 999, set_error, "NVML calls on it return this code; 0: none"},
-	{"nvml-hang", "SECONDS", 0, 86400, set_hang, "NVML calls on it block this long; 0: none"},
-	{"clear", NULL, 0, 0, clear, "lift all of these"},
+	 "NVML recommends this recovery action (XID 154); 0: none, 1: a reset of the GPU"},
+	{"nvml-error", "CODE", 0, 999, set_error, "NVML calls on the GPU return this code; 0: none"},
+	{"nvml-hang", "SECONDS", 0, 86400, set_hang, "NVML calls on the GPU block for this time; 0: none"},
+	{"clear", NULL, 0, 0, clear, "remove all injected faults"},
 };
 
 #define FAULTS (sizeof(faults) / sizeof(faults[0]))
@@ -83,7 +83,7 @@ static const struct fault {
 static int usage(void)
 {
 	fprintf(stderr, "usage: gpusim inject [--gpu INDEX|UUID] FAULT [VALUE] DIR\n"
-			"Without --gpu the fault strikes every GPU. Faults:\n");
+			"Without --gpu, the fault affects every GPU. Faults:\n");
 	for (size_t i = 0; i < FAULTS; i++)
 		fprintf(stderr, "  %-10s %-8s %s\n", faults[i].name,
 			faults[i].value ? faults[i].value : "", faults[i].help);

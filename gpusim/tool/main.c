@@ -12,13 +12,13 @@ static const struct {
 	const char *help;
 } commands[] = {
 	{"create", tool_create, "[--profile FILE]… [--config FILE] [--gpus N] [--memory SIZE] [--seed N] DIR",
-	 "make simulated GPUs: DIR/state, and a device file DIR/gpu<minor> for each;\n      "
-	 "profiles, $GPUSIM_PROFILE unless named, say how the driver and the card behave"},
+	 "create simulated GPUs: DIR/state, and a device file DIR/gpu<minor> for each GPU;\n      "
+	 "profiles (default: $GPUSIM_PROFILE) define the behaviour of the driver and the card"},
 	{"destroy", tool_destroy, "DIR", "remove them"},
 	{"oracle", tool_oracle, "[--json] [--watch] [--interval SECONDS] DIR",
-	 "print what each process truly holds and has used, and what ended ones did"},
+	 "print the memory and the GPU time of each live process, and of ended processes"},
 	{"inject", tool_inject, "[--gpu INDEX|UUID] FAULT [VALUE] DIR",
-	 "make a GPU fail: xid, lost, nvml-error, nvml-hang; clear lifts it"},
+	 "make a GPU fail: xid, lost, nvml-error, nvml-hang; clear removes the fault"},
 	{"hold", tool_hold,
 	 "[--gpu INDEX|UUID] [--graphics] [--encode PERCENT] [--decode PERCENT] [--memory SIZE] [--busy] DIR",
 	 "use a GPU without CUDA until killed: through a graphics API, or the video engines"},
@@ -32,8 +32,8 @@ static int usage(FILE *out)
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		fprintf(out, "  %s %s\n      %s\n", commands[i].name, commands[i].arguments,
 			commands[i].help);
-	fprintf(out, "\nSIZE is bytes, or has a unit: 16GiB. A program sees the GPUs where the\n"
-		     "variable GPUSIM_STATE names the state file, or it is " GS_DEFAULT_PATH ".\n");
+	fprintf(out, "\nSIZE is bytes, or has a unit: 16GiB. A program finds the GPUs at the state file that the\n"
+		     "variable GPUSIM_STATE names, by default " GS_DEFAULT_PATH ".\n");
 	return out == stdout ? 0 : 2;
 }
 

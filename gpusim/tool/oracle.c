@@ -18,7 +18,7 @@ struct oracle_options {
 
 /* process is a copy of all printed data, taken at once under the lock. */
 struct process {
-	pid_t pid; /* in the oracle's namespace, 0: not visible there */
+	pid_t pid; /* in the oracle's namespace, 0: not visible in that namespace */
 	uint64_t nvml_calls;
 	struct gs_proc data;
 };

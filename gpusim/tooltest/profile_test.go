@@ -105,7 +105,7 @@ func TestSeveralProfiles(t *testing.T) {
 		}
 		state := simtest.At(t, at).Tool(t, "oracle", "--json", at)
 		if !strings.Contains(state, "Second") || strings.Contains(state, "First") || !strings.Contains(state, `"names":"r535"`) {
-			t.Errorf("%s: want the first's driver and the second's name: %s", way, state)
+			t.Errorf("%s: want the first profile's driver and the second profile's name: %s", way, state)
 		}
 	}
 	output, status := create(t, nil, "--profile", files[0]+":"+files[2], filepath.Join(t.TempDir(), "gpusim"))
@@ -218,7 +218,7 @@ func TestBadProfiles(t *testing.T) {
 		{"no period of a slew", "clock_slew_period = 0s\n", ":1: unknown key or bad value"},
 		{"a yield without a known unit", "yield = 5min\n", ":1: unknown key or bad value"},
 		{"a gap that is negative", "gap = -5us\n", ":1: unknown key or bad value"},
-		{"a latency that is none", "launch_latency = quick\n", ":1: unknown key or bad value"},
+		{"a latency without a number", "launch_latency = quick\n", ":1: unknown key or bad value"},
 		{"a clock that may stand still", "power = 91%\n", ":1: unknown key or bad value"},
 		{"a power without a known unit", "power = 300W\n", ":1: unknown key or bad value"},
 		{"no half period of the power", "power_period = 1us\n", ":1: unknown key or bad value"},
@@ -233,11 +233,11 @@ func TestBadProfiles(t *testing.T) {
 		{"a cost of no call", "cost =\n", ":1: neither libcuda nor libnvidia-ml has a call"},
 		{"a cost of an unknown call", "\ncost = cuLaunchKernels 5us\n", ":2: neither libcuda nor libnvidia-ml has a call cuLaunchKernels"},
 		{"a cost without a time", "cost = cuLaunchKernel\n", ":1: unknown key or bad value"},
-		{"a cost with too much", "cost = cuLaunchKernel 5us 6us\n", ":1: unknown key or bad value"},
+		{"a cost with two times", "cost = cuLaunchKernel 5us 6us\n", ":1: unknown key or bad value"},
 		{"too many costs", costs.String(), ":33: more than 32 calls with costs"},
 		{"a failure of an unknown call", "fail = nvmlInit_v9 1\n", ":1: neither libcuda nor libnvidia-ml has a call nvmlInit_v9"},
 		{"a failure without a result", "fail = cuInit\n", ":1: unknown key or bad value"},
-		{"a failure that is none", "fail = cuInit 0\n", ":1: unknown key or bad value"},
+		{"a failure with result 0", "fail = cuInit 0\n", ":1: unknown key or bad value"},
 		{"a negative result", "fail = cuInit -1\n", ":1: unknown key or bad value"},
 		{"an unknown word", "fail = cuInit 999 before 3\n", ":1: unknown key or bad value: fail = cuInit 999 before 3"},
 		{"a word without its number", "fail = cuInit 999 after\n", ":1: unknown key or bad value"},
@@ -279,7 +279,7 @@ func rejected(t *testing.T, path, phrase string) {
 		t.Errorf("status %d, output %q; want 1 and %q", status, output, "gpusim: "+path+phrase)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "state")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("there is a state all the same: %v", err)
+		t.Errorf("gpusim create made a state: %v", err)
 	}
 }
 
@@ -319,7 +319,7 @@ int main(void)
 		t.Fatalf("cc: %v: %s", err, output)
 	}
 	if output, err := machine.Command(t, program).CombinedOutput(); err != nil {
-		t.Errorf("the second call did not fail as it should: %v: %s", err, output)
+		t.Errorf("the second call did not fail: %v: %s", err, output)
 	}
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * This file tests the simulated NVML where Go's binding cannot: structures of
- * old versions, buffers that are too small, NULLs, threads, and forks. The
- * tests also run under the sanitizers.
+ * This file tests the parts of the simulated NVML that Go's binding cannot test. These parts are
+ * structures of old versions, buffers that are too small, NULLs, threads, and forks. The tests also
+ * run under the sanitizers.
  *
  * Usage: nvml_test LIBRARY
  */
@@ -236,8 +236,7 @@ static void add_xid(void)
 	struct gs_handle handle;
 
 	/*
-	 * A child adds the XID: closing the state in this process would drop NVML's
-	 * locks.
+	 * A child adds the XID, because closing the state in this process would drop NVML's locks.
 	 */
 	if (fork() == 0) {
 		if (gs_open(&handle, gs_path(), GS_OBSERVER))
