@@ -271,8 +271,8 @@ typedef struct {
 	unsigned Flags;
 } CUDA_ARRAY3D_DESCRIPTOR;
 
-// These are the 32-bit descriptors of CUDA 2. Drivers still export the functions that take such
-// descriptors.
+// These structures are the 32-bit descriptors of CUDA 2. Drivers still export the functions that
+// take 32-bit descriptors.
 typedef struct {
 	unsigned Width;
 	unsigned Height;

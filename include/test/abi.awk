@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Converts cuda-abi-13.0.txt, the output of a program compiled against a real cuda.h, into static
-# assertions about the declarations of cuda_abi.h. The script skips names that cuda_abi.h does not
-# declare: -v declared=FILE.
+# This script converts cuda-abi-13.0.txt into static assertions about the declarations of
+# cuda_abi.h. cuda-abi-13.0.txt is the output of a program compiled against a real cuda.h. The
+# script skips names that cuda_abi.h does not declare: -v declared=FILE.
 
 BEGIN {
 	while ((getline line < declared) > 0)

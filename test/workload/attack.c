@@ -98,12 +98,12 @@ int main(int argc, char **argv)
 	double duration = 1;
 	bool list = false;
 	const struct wl_option options[] = {
-		{"way", WL_OPTION_TEXT, &name, "what to do; see --list"},
+		{"way", WL_OPTION_TEXT, &name, "the attack; see --list"},
 		{"list", WL_OPTION_FLAG, &list, "list the ways"},
-		{"dir", WL_OPTION_TEXT, &attack.dir, "where the container's pages are"},
-		{"address", WL_OPTION_TEXT, &attack.address, "of the agent's metrics, IPv4:PORT"},
-		{"connections", WL_OPTION_COUNT, &attack.connections, "how many to hold"},
-		{"locks", WL_OPTION_COUNT, &attack.locks, "how many to set"},
+		{"dir", WL_OPTION_TEXT, &attack.dir, "directory of the container's pages"},
+		{"address", WL_OPTION_TEXT, &attack.address, "address of the agent's metrics, IPv4:PORT"},
+		{"connections", WL_OPTION_COUNT, &attack.connections, "number of held connections"},
+		{"locks", WL_OPTION_COUNT, &attack.locks, "number of locks"},
 		{"duration", WL_OPTION_NUMBER, &duration, "seconds"},
 		{NULL, WL_OPTION_FLAG, NULL, NULL},
 	};

@@ -113,8 +113,8 @@ static void wl_scrape(struct wl_attack *attack)
 }
 
 const struct wl_attack_way wl_http_ways[] = {
-	{"scrape", "ask for the metrics again and again", wl_scrape},
-	{"slow", "ask for the metrics by --connections connections and read nothing", wl_slow},
-	{"half", "send half a request by --connections connections", wl_half},
+	{"scrape", "request the metrics repeatedly", wl_scrape},
+	{"slow", "request the metrics over --connections connections and read nothing", wl_slow},
+	{"half", "send half a request over each of --connections connections", wl_half},
 	{NULL, NULL, NULL},
 };

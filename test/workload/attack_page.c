@@ -147,7 +147,7 @@ static void wl_lease(struct wl_attack *attack)
 }
 
 const struct wl_attack_way wl_page_ways[] = {
-	{"grow", "reserve space for the usage page, write it sparsely, give it attributes", wl_grow},
+	{"grow", "reserve space for the usage page, write holes, set attributes", wl_grow},
 	{"shrink", "truncate the usage page", wl_shrink},
 	{"scribble", "write noise on the usage page", wl_scribble},
 	{"lock", "set --locks locks on the usage page", wl_lock},

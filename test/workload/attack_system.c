@@ -18,7 +18,7 @@
 
 #include "attack.h"
 
-// wl_ours are the files of ours that affect the start of programs in the container.
+// wl_ours are nri-vgpu's files that affect the start of programs in the container.
 static const char *const wl_ours[] = {
 	"/etc/ld.so.preload",      "/usr/local/nri-vgpu/lib/libcuda.so.1",
 	"/usr/local/nri-vgpu/lib", "/usr/local/nri-vgpu",
@@ -28,7 +28,7 @@ static const char *const wl_ours[] = {
 
 enum { wl_ours_count = sizeof wl_ours / sizeof *wl_ours };
 
-// wl_rename tries to move, remove and unmount each of our files.
+// wl_rename tries to move, remove and unmount each of nri-vgpu's files.
 static void wl_rename(struct wl_attack *attack)
 {
 	char other[100];
@@ -44,8 +44,8 @@ static void wl_rename(struct wl_attack *attack)
 	wl_attack_rest(200);
 }
 
-// wl_unlink removes the file by which programs load our library, from a volume that this container
-// shares with another container.
+// wl_unlink removes the file by which programs load nri-vgpu's library, from a volume that this
+// container shares with another container.
 static void wl_unlink(struct wl_attack *attack)
 {
 	wl_count(attack, unlink("/shared/ld.so.preload"));
@@ -63,7 +63,7 @@ static void wl_write(const char *path, const char *text)
 	close(fd);
 }
 
-// wl_hide mounts over our files in new namespaces, and runs fill in the namespaces.
+// wl_hide mounts over nri-vgpu's files in new namespaces, and runs fill in the namespaces.
 __attribute__((noreturn)) static void wl_hide(void)
 {
 	static char *const fill[] = {"fill", "--max", "16MiB", "--hold", "1", NULL};
@@ -111,9 +111,9 @@ static void wl_fork(struct wl_attack *attack)
 }
 
 const struct wl_attack_way wl_system_ways[] = {
-	{"rename", "move, remove and unmount our files", wl_rename},
+	{"rename", "move, remove and unmount nri-vgpu's files", wl_rename},
 	{"unlink", "remove /shared/ld.so.preload", wl_unlink},
-	{"namespaces", "mount over our files in namespaces, and fill a GPU there", wl_namespaces},
-	{"fork", "fork until it is refused", wl_fork},
+	{"namespaces", "mount over nri-vgpu's files in namespaces, and fill a GPU in these namespaces", wl_namespaces},
+	{"fork", "fork until the kernel refuses", wl_fork},
 	{NULL, NULL, NULL},
 };

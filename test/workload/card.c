@@ -118,7 +118,8 @@ static int wl_read_clocks(struct wl_session *session, CUevent base, CUevent even
 	return 0;
 }
 
-// wl_clock reads both clocks, and reads both clocks again when standard input has a line or ends.
+// wl_clock reads both clocks. wl_clock reads both clocks again when standard input has a line or
+// ends.
 static int wl_clock(struct wl_session *session)
 {
 	const struct wl_driver *driver = &session->driver;
@@ -212,7 +213,7 @@ static int wl_queues(struct wl_session *session)
 	}
 	if (!running) {
 		snprintf(session->message, sizeof session->message,
-			 "this machine is too busy to see queues");
+			 "this machine is too busy to detect queues");
 		return -1;
 	}
 	wl_json_integer("connections", first);
@@ -245,10 +246,10 @@ int main(int argc, char **argv)
 	};
 	const struct wl_option table[] = {
 		{"look", WL_OPTION_TEXT, &options.look,
-		 "at what: start (default), clock (from now until standard input has a line), "
+		 "start (default), clock (from now until standard input has a line), "
 		 "queues, or slice (beside a process that saturates the GPU)"},
 		{"kernels", WL_OPTION_COUNT, &options.kernels,
-		 "kernels of 20 µs to find slices with (default 20000)"},
+		 "number of 20 µs kernels for the search of slices (default 20000)"},
 		{"nvml-library", WL_OPTION_TEXT, &options.nvml,
 		 "the management library (default libnvidia-ml.so.1)"},
 		WL_COMMON_OPTIONS(options.common),
@@ -257,7 +258,7 @@ int main(int argc, char **argv)
 	bool known = false;
 	int failed;
 
-	wl_options_parse(argc, argv, "Look at the driver and the card; print what is seen as one "
+	wl_options_parse(argc, argv, "Measure the driver and the card; print the results as one "
 				     "JSON line.", table);
 	for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
 		known = known || strcmp(options.look, looks[i]) == 0;

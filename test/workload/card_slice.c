@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file measures the GPU's time slices, from a row of short kernels with an event after each.
-// Two events are far apart if another process had the GPU between them.
+// This file measures the GPU's time slices, from a row of short kernels with an event after each
+// kernel. Two events are far apart if another process had the GPU between them.
 
 #include "card.h"
 
@@ -22,7 +22,7 @@ struct wl_row {
 	struct wl_session *session;
 	CUstream stream;
 	CUevent *events;
-	double *apart_ms; // between an event and the one before it
+	double *apart_ms; // time between an event and the previous event
 	size_t count;
 };
 
@@ -87,8 +87,8 @@ static double wl_median(double *values, size_t count)
 }
 
 // wl_row_report reports the median of the time between other processes' slices, and the median of
-// these slices. Our time before the first and after the last of these slices is only a part of a
-// slice.
+// these slices. This process's time before the first slice and after the last slice is only a part
+// of a slice.
 static void wl_row_report(const struct wl_row *row, double *ours, double *others)
 {
 	double kernel_ms = (double)wl_kernel_ns / 1e6;
@@ -100,7 +100,7 @@ static void wl_row_report(const struct wl_row *row, double *ours, double *others
 			since_ms += row->apart_ms[i];
 			continue;
 		}
-		// The interval contains our kernel, before or behind the other process's slice.
+		// The interval contains this process's kernel, before or behind the other process's slice.
 		others[seen] = row->apart_ms[i] - kernel_ms;
 		ours[seen++] = since_ms + kernel_ms;
 		since_ms = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This header declares the part of the CUDA driver's binary interface that the workloads use.
-// Therefore, no CUDA toolkit is needed to build the workloads. Sizes and offsets are from CUDA 13.0
+// Therefore, the build of the workloads needs no CUDA toolkit. Sizes and offsets are from CUDA 13.0
 // on x86-64. The compiler checks the sizes and offsets.
 
 #ifndef WORKLOAD_CUDA_ABI_H
@@ -32,7 +32,7 @@ typedef struct {
 	unsigned char bytes[16];
 } CUuuid;
 
-// These are values of the enumerations that the workloads use.
+// These constants are values of the enumerations that the workloads use.
 enum {
 	CUDA_SUCCESS = 0,
 	CUDA_ERROR_INVALID_VALUE = 1,
@@ -155,7 +155,7 @@ typedef struct {
 	void *cig;
 } CUctxCreateParams;
 
-// CUdevResource is a device resource, which programs only pass from one call to the next call.
+// CUdevResource is a device resource. Programs only pass a device resource from call to call.
 // Drivers write at most 144 bytes, and the rest is reserved for later drivers.
 typedef struct {
 	unsigned char opaque[256];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the CUDA driver as a program reaches the driver at run time. dlopen opens the
+// This header covers the look-up of the CUDA driver's functions at run time. dlopen opens the
 // driver. cuGetProcAddress returns each function, as for CUDA's runtime library, or dlsym returns
 // each function, as for other frameworks.
 

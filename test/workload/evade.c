@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// evade keeps the GPU busy in ways by which a program may hope to exceed its limit. The work is
-// spread over streams, contexts, threads or processes, has high priority, or runs on short-lived
-// streams, contexts or processes.
+// evade keeps the GPU busy in ways that may exceed a limit. The work is spread over streams,
+// contexts, threads or processes, has high priority, or runs on short-lived streams, contexts or
+// processes.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -28,7 +28,7 @@ enum {
 	wl_default_stream = 1, // CU_GREEN_CTX_DEFAULT_STREAM
 	wl_lasting = 8,        // launches of a short-lived stream
 	wl_runners = 4,
-	wl_one_short = 7,      // one kernel in this many is short
+	wl_one_short = 7,      // one of this many kernels is short
 	wl_short_ns = 2000000,
 	wl_long_ns = 20000000,
 	wl_exit_ns = 25000000, // length of a kernel for which a process is started
@@ -240,8 +240,8 @@ static int wl_run_threads(struct wl_evasion *evasion)
 	return started == wl_threads && evasion->session.result == 0 ? 0 : -1;
 }
 
-// wl_run_forks starts children that use the GPU. This process does not use the GPU, so the children
-// may.
+// wl_run_forks starts children that use the GPU. This process does not use the GPU, because
+// children of a process with CUDA cannot use CUDA.
 static int wl_run_forks(struct wl_evasion *evasion)
 {
 	static const struct wl_common common = WL_COMMON_DEFAULTS;
@@ -272,7 +272,7 @@ static int wl_exits_run(struct wl_evasion *evasion)
 	if (wl_session_open(&evasion->session, &common) || wl_session_load_spin(&evasion->session) ||
 	    wl_lane_add(evasion, NULL, 0) || wl_launch(evasion, &evasion->lane[0]))
 		return -1;
-	wl_sleep_until(wl_now() + (wl_runners + 1) * wl_exit_ns / 1e9); // the others also use the GPU
+	wl_sleep_until(wl_now() + (wl_runners + 1) * wl_exit_ns / 1e9); // the other processes also use the GPU
 	return 0;
 }
 
@@ -321,8 +321,8 @@ static int wl_run_varying(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_relay_run waits for its turn, runs one kernel, and passes the turn on. While the kernel runs,
-// wl_relay_run makes no call of the driver.
+// wl_relay_run waits for its turn, runs one kernel, and passes the turn to the next runner. While
+// the kernel runs, wl_relay_run makes no call of the driver.
 static int wl_relay_run(struct wl_evasion *evasion, int from, int to)
 {
 	static const struct wl_common common = WL_COMMON_DEFAULTS;
@@ -343,7 +343,7 @@ static int wl_relay_run(struct wl_evasion *evasion, int from, int to)
 }
 
 // wl_relay_close closes all ends of the pipes except the ends that a runner reads and writes.
-// Therefore a runner that waits for an ended runner sees the end of its pipe.
+// Therefore a runner that waits for an ended runner reads the end of the pipe.
 static void wl_relay_close(int pipes[wl_runners][2], int from, int to)
 {
 	for (int i = 0; i < wl_runners; i++) {
@@ -392,7 +392,7 @@ static const struct wl_way wl_ways[] = {
 	{"churn", "a new stream for every few launches", wl_run_churn},
 	{"unlike", "a new stream for every kernel, each of another kind", wl_run_unlike},
 	{"leaving", "a new context for every kernel", wl_run_leaving},
-	{"stall", "one stream, then as many as share the hardware's queues", wl_run_stall},
+	{"stall", "one stream, then enough streams to share the hardware's queues", wl_run_stall},
 	{"threads", "sixteen threads with a stream each", wl_run_threads},
 	{"forks", "sixteen children with a context each", wl_run_forks},
 	{"exits", "a new process for every kernel", wl_run_exits},
@@ -424,16 +424,16 @@ int main(int argc, char **argv)
 	double kernel_us = 2000, duration = 2;
 	bool list = false;
 	const struct wl_option table[] = {
-		{"way", WL_OPTION_TEXT, &name, "how to launch (default streams; see --list)"},
+		{"way", WL_OPTION_TEXT, &name, "way of launching (default streams; see --list)"},
 		{"list", WL_OPTION_FLAG, &list, "list the ways"},
 		{"kernel-us", WL_OPTION_NUMBER, &kernel_us, "length of a kernel in µs (default 2000)"},
-		{"duration", WL_OPTION_NUMBER, &duration, "seconds to go on launching (default 2)"},
+		{"duration", WL_OPTION_NUMBER, &duration, "seconds of launching (default 2)"},
 		WL_COMMON_OPTIONS(common),
 		{NULL, WL_OPTION_FLAG, NULL, NULL},
 	};
 	const struct wl_way *way;
 
-	wl_options_parse(argc, argv, "Keep the GPU busy in ways that may get around a limit.", table);
+	wl_options_parse(argc, argv, "Keep the GPU busy in ways that may exceed a limit.", table);
 	for (size_t i = 0; list && i < sizeof wl_ways / sizeof *wl_ways; i++)
 		printf("%-12s %s\n", wl_ways[i].name, wl_ways[i].help);
 	if (list)

@@ -39,7 +39,7 @@ struct wl_rank {
 struct wl_exchange {
 	const struct wl_exchange_options *options;
 	struct wl_rank ranks[WL_GPUS];
-	uint64_t *flags;       // by rank: the turn that it has completed
+	uint64_t *flags;       // by rank: the turn that the rank has completed
 	_Atomic uint64_t last; // last turn of both ranks
 	double deadline, took;
 	uint64_t turns;
@@ -120,7 +120,7 @@ static void *wl_rank_run(void *argument)
 		rank->failed = wl_rank_wait(rank);
 	if (rank->index == 0)
 		rank->exchange->turns = turn - 1;
-	if (rank->failed) // the other rank would wait for ever
+	if (rank->failed) // otherwise the other rank would wait without end
 		exit(wl_session_fail(&rank->session, "exchange"));
 	return NULL;
 }
@@ -204,9 +204,9 @@ int main(int argc, char **argv)
 	};
 	const struct wl_option table[] = {
 		{"kernel-us", WL_OPTION_NUMBER, &options.kernel_us,
-		 "time of each kernel before it waits, in µs (default 1000)"},
+		 "time of each kernel before the kernel waits, in µs (default 1000)"},
 		{"duration", WL_OPTION_NUMBER, &options.duration,
-		 "seconds to go on (default 10)"},
+		 "seconds of launching (default 10)"},
 		{"peer-device", WL_OPTION_COUNT, &options.peer,
 		 "ordinal of the second GPU (default 1)"},
 		{"depth", WL_OPTION_COUNT, &options.depth,
@@ -223,7 +223,7 @@ int main(int argc, char **argv)
 
 	wl_options_parse(argc, argv,
 			 "Run kernels on two GPUs that wait for each other; "
-			 "print how many turns they took as one JSON line.", table);
+			 "print the number of turns as one JSON line.", table);
 	if (options.depth == 0 || options.depth > 1000) {
 		fprintf(stderr, "%s: --depth must be 1 to 1000\n", argv[0]);
 		return WL_EXIT_USAGE;

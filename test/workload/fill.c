@@ -31,7 +31,7 @@ struct wl_fill {
 	const struct wl_fill_options *options;
 	const struct wl_way *way;
 	size_t max;            // bytes at which to stop
-	atomic_size_t taken;   // bytes granted or requested: bounded by max
+	atomic_size_t taken;   // bytes granted or requested, bounded by max
 	atomic_size_t granted; // bytes
 	atomic_size_t pieces;
 };
@@ -238,7 +238,7 @@ static int wl_give_back(struct wl_worker *workers, size_t count)
 	return 0;
 }
 
-// wl_worst returns the worker whose outcome counts for all.
+// wl_worst returns the worker whose outcome counts for all workers.
 static struct wl_worker *wl_worst(struct wl_worker *workers, size_t count)
 {
 	struct wl_worker *worst = &workers[0];
@@ -411,39 +411,39 @@ int main(int argc, char **argv)
 	};
 	const struct wl_option table[] = {
 		{"way", WL_OPTION_TEXT, &options.way,
-		 "how to acquire memory (default alloc; see --list)"},
+		 "way of allocating (default alloc; see --list)"},
 		{"list", WL_OPTION_FLAG, &options.list, "list the ways"},
 		{"chunk", WL_OPTION_BYTES, &options.chunk,
 		 "size of the first pieces (default 64MiB)"},
 		{"granularity", WL_OPTION_BYTES, &options.granularity,
-		 "ask for multiples of this only (default 1, or the way's own)"},
+		 "request only multiples of this size (default 1, or the way's size)"},
 		{"max", WL_OPTION_BYTES, &options.max,
 		 "stop at this many bytes (default none; for managed, all "
 		 "that the device has)"},
 		{"fraction", WL_OPTION_NUMBER, &options.fraction,
-		 "stop at this part of the memory that the device shows, as "
+		 "stop at this part of the device's reported memory, as "
 		 "TensorFlow does (default 0: --max)"},
 		{"pieces", WL_OPTION_COUNT, &options.pieces,
 		 "stop after this many pieces (default 1048576)"},
 		{"threads", WL_OPTION_COUNT, &options.threads,
 		 "threads that fill at the same time (default 1)"},
 		{"rounds", WL_OPTION_COUNT, &options.rounds,
-		 "fill, give all back, fill again … (default 1)"},
+		 "repeat: fill, free all (default 1)"},
 		{"delay", WL_OPTION_NUMBER, &options.delay,
-		 "seconds to wait between making the context and filling "
+		 "seconds between the creation of the context and filling "
 		 "(default 0)"},
 		{"hold", WL_OPTION_NUMBER, &options.hold,
 		 "seconds to keep the memory after printing (default 0)"},
 		{"follow", WL_OPTION_FLAG, &options.follow,
-		 "while keeping the memory, take more each millisecond"},
+		 "while keeping the memory, allocate more each millisecond"},
 		WL_COMMON_OPTIONS(options.common),
 		{NULL, WL_OPTION_FLAG, NULL, NULL},
 	};
 	struct wl_fill fill = {.options = &options};
 
 	wl_options_parse(argc, argv,
-			 "Fill device memory by one way until it is refused; "
-			 "print what was got as one JSON line.\n"
+			 "Allocate device memory in one way until the driver refuses; "
+			 "print the granted amount as one JSON line.\n"
 			 "Exit status: 0 refused with out of memory, or --max "
 			 "reached; 1 any other failure; 64 wrong usage.",
 			 table);

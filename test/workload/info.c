@@ -108,24 +108,24 @@ int main(int argc, char **argv)
 	};
 	const struct wl_option table[] = {
 		{"context", WL_OPTION_FLAG, &options.context,
-		 "make a context on each device and ask cuMemGetInfo"},
+		 "make a context on each device and call cuMemGetInfo"},
 		{"no-cuda", WL_OPTION_FLAG, &options.no_cuda,
-		 "leave CUDA out"},
+		 "skip CUDA"},
 		{"no-nvml", WL_OPTION_FLAG, &options.no_nvml,
-		 "leave NVML out"},
+		 "skip NVML"},
 		{"nvml-library", WL_OPTION_TEXT, &options.nvml,
 		 "the management library (default libnvidia-ml.so.1)"},
 		{"library", WL_OPTION_TEXT, &options.common.library,
 		 "the driver library (default libcuda.so.1)"},
 		{"lookup", WL_OPTION_TEXT, &options.common.lookup,
-		 "getproc: cuGetProcAddress, as the CUDA runtime does "
+		 "getproc: cuGetProcAddress, like the CUDA runtime "
 		 "(default); dlsym"},
 		{NULL, WL_OPTION_FLAG, NULL, NULL},
 	};
 
 	wl_options_parse(argc, argv,
-			 "Print what this program sees of the GPUs as one JSON "
-			 "line.\nExit status 0, also where there is none.",
+			 "Print this program's view of the GPUs as one JSON "
+			 "line.\nExit status 0, even without a GPU.",
 			 table);
 	wl_json_open(NULL);
 	wl_json_integer("pid", getpid());

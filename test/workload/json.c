@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 static int wl_depth;
-static bool wl_follows; // whether the next member needs a comma before it
+static bool wl_follows; // the next member needs a preceding comma
 
 static void wl_quote(const char *text)
 {

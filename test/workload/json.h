@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 void wl_json_open(const char *name);  // "{" or, inside an object, "name":{
-void wl_json_close(void);             // "}"; the outermost ends and flushes the line
+void wl_json_close(void);             // "}"; the outermost "}" ends and flushes the line
 void wl_json_array(const char *name); // "name":[
 void wl_json_array_end(void);
 void wl_json_string(const char *name, const char *value);

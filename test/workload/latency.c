@@ -49,7 +49,7 @@ static int wl_measure(struct wl_launcher *launcher, double period,
 		samples[i] = wl_now() - began;
 		next += period;
 		if (next < wl_now())
-			next = wl_now(); // late: do not send a burst afterwards
+			next = wl_now(); // a late kernel causes no burst afterwards
 	}
 	return 0;
 }
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
 		{"kernel-us", WL_OPTION_NUMBER, &options.kernel_us,
 		 "length of the kernel in µs (default 1000)"},
 		{"warmup", WL_OPTION_NUMBER, &options.warmup,
-		 "seconds of the same beforehand, not counted (default 0)"},
+		 "seconds of uncounted launches before the measurement (default 0)"},
 		{"period-ms", WL_OPTION_NUMBER, &options.period_ms,
 		 "time from one launch to the next (default 20)"},
 		{"duration", WL_OPTION_NUMBER, &options.duration,
@@ -130,7 +130,7 @@ int main(int argc, char **argv)
 	int status = EXIT_SUCCESS;
 
 	wl_options_parse(argc, argv,
-			 "Launch one kernel per period and wait for it; print "
+			 "Launch one kernel per period and wait for the kernel; print "
 			 "the latencies as one JSON line.", table);
 	launches = options.period_ms > 0 ?
 			   options.duration * 1e3 / options.period_ms : 0;

@@ -198,7 +198,7 @@ static int wl_download_prepare(struct wl_launcher *launcher)
 			     &launcher->word, sizeof(uint32_t));
 }
 
-// wl_launcher_download waits for the result, like programs that need it.
+// wl_launcher_download waits for the result, like programs that need the result.
 static int wl_launcher_download(struct wl_launcher *launcher)
 {
 	uint32_t word;
@@ -248,7 +248,7 @@ static const struct wl_pattern wl_patterns[] = {
 	 .launch = wl_launch_first},
 	{.name = "sync", .help = "cuLaunchKernel, waiting after each burst",
 	 .waits = true, .launch = wl_launch_first},
-	{.name = "poll", .help = "cuLaunchKernel, asking after each burst until it is done",
+	{.name = "poll", .help = "cuLaunchKernel, polling after each burst until the burst is done",
 	 .waits = true, .prepare = wl_event_prepare, .wait = wl_launcher_poll,
 	 .launch = wl_launch_first},
 	{.name = "event", .help = "cuLaunchKernel, waiting for an event after each burst",

@@ -14,13 +14,13 @@ struct wl_launcher {
 	struct wl_session *session;
 	const struct wl_pattern *pattern;
 	uint64_t kernel_ns;
-	uint64_t other_ns;    // of every other run of kernels; 0: all are equal
-	uint64_t run;         // kernels in a run…
-	uint64_t other_run;   // …and in every other run
+	uint64_t other_ns;    // of every other run of kernels; 0: all runs are equal
+	uint64_t run;         // kernels in a run
+	uint64_t other_run;   // kernels in every other run
 	uint64_t next_kernel;
 	uint64_t burst;       // launches before each wait; 0 is 1
 	uint64_t blocks;      // of one thread each; 0 is 1
-	uint64_t shapes;      // grids in turn, each one block larger; 0 is 1
+	uint64_t shapes;      // grids in turn, each larger by one block; 0 is 1
 	uint64_t next_shape;
 	size_t graph_nodes;   // kernels in one graph
 	size_t stream_count;  // for patterns with several streams
@@ -34,10 +34,10 @@ struct wl_launcher {
 struct wl_pattern {
 	const char *name;
 	const char *help;
-	bool waits;           // after each burst, for its end
+	bool waits;           // after each burst, waits for the burst's end
 	bool per_thread;      // uses the per-thread default stream
 	int (*prepare)(struct wl_launcher *launcher);
-	// wait waits for all launched work, by other means than cuStreamSynchronize.
+	// wait waits for all launched work without cuStreamSynchronize.
 	int (*wait)(struct wl_launcher *launcher);
 	// launch starts one kernel, or the kernels of one graph.
 	int (*launch)(struct wl_launcher *launcher);

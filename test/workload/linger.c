@@ -11,7 +11,7 @@ int main(int argc, char **argv)
 {
 	static const struct wl_option options[] = {{0}};
 
-	wl_options_parse(argc, argv, "Does nothing until it is told to end.",
+	wl_options_parse(argc, argv, "Does nothing until a signal ends the program.",
 			 options);
 	for (;;)
 		pause();

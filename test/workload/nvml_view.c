@@ -10,7 +10,7 @@
 
 #include "json.h"
 
-// These are the parts of NVML's binary interface that this program uses.
+// The declarations below are the part of NVML's binary interface that this program uses.
 enum {
 	WL_NVML_SUCCESS = 0,
 	WL_NVML_FUNCTION_NOT_FOUND = 13,

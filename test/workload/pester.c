@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// pester attacks the agent and its own container's usage page as a hostile program in a container
-// can, for a given time. pester uses no GPU. Without an agent, pester prints an error and fails.
+// pester attacks the agent and the usage page of pester's container for a given time. A hostile
+// program in a container can make the same attacks. pester uses no GPU. Without an agent, pester
+// prints an error and fails.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,7 +35,7 @@ struct wl_pester {
 	uint64_t made;
 	uint64_t refused;
 	uint64_t errors;  // the agent's answers that are errors
-	uint64_t answers; // …and all other answers
+	uint64_t answers; // all other answers of the agent
 };
 
 static double wl_seconds(void)
@@ -84,7 +85,7 @@ static uint32_t wl_random(void)
 	return (uint32_t)(state >> 32);
 }
 
-// wl_fuzz sends random bytes, some of which resemble a registration or a question.
+// wl_fuzz sends random bytes. Some of the bytes resemble a registration or a query.
 static void wl_fuzz(struct wl_pester *pester)
 {
 	unsigned char said[256] = {'N', 'V', 'G', wl_random() % 2 ? 'R' : 'Q', 1, 0, 16, 0};
@@ -281,14 +282,14 @@ int main(int argc, char **argv)
 	};
 	const struct wl_option options[] = {
 		{"way", WL_OPTION_TEXT, &pester.way, "fuzz, garbage, flood, half-open: the agent's socket; forge, forge-time, forge-spent: the usage page"},
-		{"dir", WL_OPTION_TEXT, &pester.dir, "where the container's pages are"},
-		{"connections", WL_OPTION_COUNT, &pester.connections, "how many to hold half open"},
+		{"dir", WL_OPTION_TEXT, &pester.dir, "directory of the container's pages"},
+		{"connections", WL_OPTION_COUNT, &pester.connections, "number of half-open connections"},
 		{"duration", WL_OPTION_NUMBER, &pester.duration, "seconds"},
 		{NULL, WL_OPTION_FLAG, NULL, NULL},
 	};
 	double end;
 
-	wl_options_parse(argc, argv, "Do what a hostile program in a container can do to the agent.", options);
+	wl_options_parse(argc, argv, "Attack the agent like a hostile program in a container.", options);
 	if (!wl_is_way(pester.way) || pester.connections == 0) {
 		fprintf(stderr, "pester: unknown way \"%s\"; it must be one of --help, with a connection at least\n", pester.way);
 		return WL_EXIT_USAGE;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// scenes plays one scene, and prints the scene's duration and the parts that broke.
+// scenes plays one scene, and prints the scene's duration and failures.
 
 #include "scenes.h"
 
@@ -154,7 +154,7 @@ int main(int argc, char **argv)
 	};
 	bool list = false;
 	const struct wl_option table[] = {
-		{"scene", WL_OPTION_TEXT, &scenes.scene, "which one (see --list)"},
+		{"scene", WL_OPTION_TEXT, &scenes.scene, "the scene (see --list)"},
 		{"list", WL_OPTION_FLAG, &list, "list the scenes"},
 		{"module", WL_OPTION_TEXT, &scenes.module,
 		 "the library that \"constructor\" opens"},
@@ -167,16 +167,16 @@ int main(int argc, char **argv)
 		{"idle-us", WL_OPTION_NUMBER, &scenes.idle_us,
 		 "pause after a kernel in µs (default 800)"},
 		{"hold-ms", WL_OPTION_NUMBER, &scenes.hold_ms,
-		 "how long captures are open, or long work runs, in ms (default 2)"},
+		 "duration of captures, or of long work, in ms (default 2)"},
 		{"mode", WL_OPTION_TEXT, &scenes.mode,
-		 "how streams are captured: global, thread-local (default) or relaxed"},
+		 "mode of captures: global, thread-local (default) or relaxed"},
 		WL_COMMON_OPTIONS(scenes.common),
 		{NULL, WL_OPTION_FLAG, NULL, NULL},
 	};
 	const struct wl_scene *scene;
 
-	wl_options_parse(argc, argv, "Play a scene that is known to go wrong where something "
-				     "stands before the driver; print what came of it as one JSON line.",
+	wl_options_parse(argc, argv, "Play a scene that may fail if a library "
+				     "replaces the driver; print the result as one JSON line.",
 			 table);
 	if (list) {
 		for (size_t i = 0; wl_all_scenes[i]; i++)

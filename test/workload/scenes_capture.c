@@ -263,12 +263,12 @@ static int wl_scene_beside(struct wl_scenes *scenes)
 }
 
 const struct wl_scene wl_capture_scenes[] = {
-	{"captures", "blocking streams are captured in turn, with launches on the legacy stream between",
+	{"captures", "captures of blocking streams in turn, with launches on the legacy stream between the captures",
 	 wl_scene_captures},
 	{"at-once", "four threads capture non-blocking streams beside launches on the legacy stream",
 	 wl_scene_captures_at_once},
 	{"event-wait", "a capture in the global mode begins while a thread waits for an event",
 	 wl_scene_event_wait},
-	{"beside", "kernels, each waited for, beside a capture of another stream", wl_scene_beside},
+	{"beside", "kernels, with a wait for each kernel, beside a capture of another stream", wl_scene_beside},
 	{NULL, NULL, NULL},
 };

@@ -74,8 +74,8 @@ static int wl_crowd_play(struct wl_scenes *scenes, struct wl_one *crowd, const C
 	return failed;
 }
 
-// wl_scene_crowd makes many threads launch kernels on a few streams. Each thread waits for each of
-// its kernels.
+// wl_scene_crowd makes many threads launch kernels on a few streams. A thread waits for each of its
+// kernels.
 static int wl_scene_crowd(struct wl_scenes *scenes)
 {
 	CUstream streams[wl_crowd_streams];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This file contains scenes with work beside a kernel that runs for long. A caller that waits for
-// this kernel hangs if the kernel never ends.
+// This file contains scenes with work beside a long kernel. A caller that waits for this kernel
+// hangs if the kernel never ends.
 
 #include "scenes.h"
 
@@ -256,8 +256,8 @@ static int wl_make_and_destroy(struct wl_scenes *scenes, CUcontext there)
 }
 
 // wl_scene_full makes one thread wait for room in the queue of the first GPU. Meanwhile, calls that
-// need no room do not wait. These are queries on the first GPU, and the creation and destruction of
-// streams on the second GPU.
+// need no room do not wait. Examples are queries on the first GPU, and the creation and destruction
+// of streams on the second GPU.
 static int wl_scene_full(struct wl_scenes *scenes)
 {
 	struct wl_session *session = &scenes->session;
@@ -399,16 +399,16 @@ static int wl_scene_call(struct wl_scenes *scenes)
 }
 
 const struct wl_scene wl_wait_scenes[] = {
-	{"launches", "kernels, each waited for", wl_scene_launches},
-	{"green", "kernels in a stream of a green context, each waited for", wl_scene_green},
-	{"row", "kernels, all of them waited for at the end", wl_scene_row},
-	{"paced", "kernels with pauses, all of them waited for at the end", wl_scene_paced},
-	{"persistent", "kernels beside one that does not end for half a second", wl_scene_persistent},
-	{"allocation", "a first allocation beside such a kernel", wl_scene_allocation},
-	{"two-gpus", "such a kernel and code that is loaded on one GPU, kernels on the next", wl_scene_two_gpus},
-	{"full", "a full queue on one GPU, questions there and other streams on the next", wl_scene_full},
-	{"lazy", "functions that are first used while others run", wl_scene_lazy},
-	{"call", "the driver's function --call over and over", wl_scene_call},
-	{"constructor", "a library is opened whose constructor uses CUDA", wl_scene_constructor},
+	{"launches", "kernels, with a wait for each kernel", wl_scene_launches},
+	{"green", "kernels in a stream of a green context, with a wait for each kernel", wl_scene_green},
+	{"row", "kernels, with one wait at the end", wl_scene_row},
+	{"paced", "kernels with pauses, with one wait at the end", wl_scene_paced},
+	{"persistent", "kernels beside a kernel of half a second", wl_scene_persistent},
+	{"allocation", "a first allocation beside a kernel of half a second", wl_scene_allocation},
+	{"two-gpus", "a long kernel and a load of code on one GPU, kernels on the next GPU", wl_scene_two_gpus},
+	{"full", "a full queue and queries on one GPU, other streams on the next GPU", wl_scene_full},
+	{"lazy", "first uses of functions while other functions run", wl_scene_lazy},
+	{"call", "the driver's function --call, repeatedly", wl_scene_call},
+	{"constructor", "the load of a library whose constructor uses CUDA", wl_scene_constructor},
 	{NULL, NULL, NULL},
 };

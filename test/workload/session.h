@@ -14,12 +14,12 @@ struct wl_session {
 	CUdevice device;
 	CUcontext context;
 	CUfunction spin;       // after wl_session_load_spin
-	CUfunction exchange;   // likewise
+	CUfunction exchange;   // set by wl_session_load_spin
 	char uuid[41];
 	size_t total;          // bytes, from cuDeviceTotalMem
 	CUresult result;       // of the driver call that failed
-	const char *call;      // its name
-	char message[256];     // set if the failure was not a driver call's
+	const char *call;      // name of that driver call
+	char message[256];     // set if the failure was not the failure of a driver call
 };
 
 // wl_common holds the options that all workloads share, and their default values.
@@ -36,7 +36,7 @@ struct wl_common {
 	{"library", WL_OPTION_TEXT, &(common).library,                      \
 	 "the driver library (default libcuda.so.1)"},                      \
 	{"lookup", WL_OPTION_TEXT, &(common).lookup,                        \
-	 "getproc: cuGetProcAddress, as the CUDA runtime does (default); "  \
+	 "getproc: cuGetProcAddress, like the CUDA runtime (default); "  \
 	 "dlsym"}
 
 // These functions return 0, or -1 with the failure in the session. wl_session_load opens the

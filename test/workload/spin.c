@@ -22,12 +22,12 @@ struct wl_spin_options {
 enum { WL_MARKS = 3 };
 
 // wl_spin is the measurement. The program launches kernels in batches, with an event after each
-// batch. Two batches are in flight, so the GPU never waits for the program, and the program's queue
-// does not grow without bound.
+// batch. Two batches are in flight, so that the GPU never waits for the program. The program's
+// queue does not grow without bound.
 struct wl_spin {
 	struct wl_session session;
 	struct wl_launcher launcher;
-	CUevent marks[WL_MARKS]; // the ends of the last batches, in turn
+	CUevent marks[WL_MARKS]; // the ends of the last batches, in a ring
 	uint64_t batches;
 	uint64_t launches; // since the measurement began
 	double gpu_s;      // between the first event and the last completed event
@@ -148,7 +148,7 @@ static void wl_report(const struct wl_spin *spin,
 }
 
 // wl_wait_line prints that the program is ready, and waits for a line, so that several programs can
-// begin together regardless of their start times.
+// begin together.
 static void wl_wait_line(void)
 {
 	int c;
@@ -224,7 +224,7 @@ int main(int argc, char **argv)
 	};
 	const struct wl_option table[] = {
 		{"pattern", WL_OPTION_TEXT, &options.pattern,
-		 "how to launch (default async; see --list)"},
+		 "pattern of launches (default async; see --list)"},
 		{"list", WL_OPTION_FLAG, &options.list, "list the patterns"},
 		{"kernel-us", WL_OPTION_NUMBER, &options.kernel_us,
 		 "length of a kernel in µs (default 200)"},
@@ -239,14 +239,14 @@ int main(int argc, char **argv)
 		{"burst", WL_OPTION_COUNT, &options.burst,
 		 "launches before each wait, of patterns that wait (default 1)"},
 		{"shapes", WL_OPTION_COUNT, &options.shapes,
-		 "kernels of so many sizes in turn, each of one block more "
+		 "number of kernel sizes in turn, each larger by one block "
 		 "(default 1)"},
 		{"duration", WL_OPTION_NUMBER, &options.duration,
-		 "seconds to go on launching (default 2)"},
+		 "seconds of launching (default 2)"},
 		{"count", WL_OPTION_COUNT, &options.count,
-		 "launch this often instead"},
+		 "number of launches, instead of a duration"},
 		{"warmup", WL_OPTION_NUMBER, &options.warmup,
-		 "seconds of the same beforehand, not counted (default 0)"},
+		 "seconds of uncounted launches before the measurement (default 0)"},
 		{"wait-line", WL_OPTION_FLAG, &options.wait_line,
 		 "print \"ready\", and launch after a line on standard input"},
 		{"graph-nodes", WL_OPTION_COUNT, &options.graph_nodes,
@@ -263,9 +263,9 @@ int main(int argc, char **argv)
 
 	wl_options_parse(argc, argv,
 			 "Keep the GPU busy with kernels of a known length; "
-			 "print how many ran as one JSON line.\n"
-			 "event_time_s is the time between events, other "
-			 "processes' slices included.",
+			 "print the number of kernels as one JSON line.\n"
+			 "event_time_s is the time between events, with other "
+			 "processes' slices.",
 			 table);
 	if (options.list) {
 		wl_pattern_list();

@@ -30,12 +30,11 @@ __attribute__((noreturn)) static void wl_childhood(struct wl_storm *storm,
 	if (wl_below(&random, 2) && WL_CALL(driver, init, 0) == CUDA_SUCCESS &&
 	    WL_CALL(driver, mem_alloc, &pointer, 1 << 20) == CUDA_SUCCESS)
 		_exit(3);
-	usleep((useconds_t)wl_below(&random, 200000)); // perhaps past the parent's end
+	usleep((useconds_t)wl_below(&random, 200000)); // the child may outlive its parent
 	_exit(0);
 }
 
-// wl_new_life runs a child with exec. The child is another, small storm, which outlives a killed
-// parent.
+// wl_new_life runs a child with exec. The child is a small storm, and outlives a killed parent.
 __attribute__((noreturn)) static void wl_new_life(const struct wl_storm *storm,
 						  uint64_t random)
 {
@@ -275,17 +274,17 @@ int main(int argc, char **argv)
 	};
 	const struct wl_option table[] = {
 		{"ways", WL_OPTION_TEXT, &options.ways,
-		 "names of ways as fill lists them, with commas between (default all)"},
+		 "names of ways from fill --list, separated by commas (default all)"},
 		{"threads", WL_OPTION_COUNT, &options.threads,
 		 "threads (default 64)"},
 		{"seed", WL_OPTION_COUNT, &options.seed,
-		 "of all that is random (default 1)"},
+		 "seed of all random choices (default 1)"},
 		{"duration", WL_OPTION_NUMBER, &options.duration,
 		 "seconds (default 10)"},
 		{"largest", WL_OPTION_BYTES, &options.largest,
 		 "largest piece (default 256MiB)"},
 		{"pause", WL_OPTION_COUNT, &options.pause,
-		 "microseconds that a thread pauses at most between two steps "
+		 "longest pause of a thread between two steps, in microseconds "
 		 "(default 2000)"},
 		{"fork-period", WL_OPTION_NUMBER, &options.fork_period,
 		 "mean seconds between children (default 0.1); 0: none"},
@@ -296,7 +295,7 @@ int main(int argc, char **argv)
 	const char *problem;
 
 	wl_options_parse(argc, argv,
-			 "Take and give back device memory at random, by every "
+			 "Allocate and free device memory at random, by every "
 			 "way at once; print a summary as one JSON line.\n"
 			 "Exit status: 0 time over and no failure but refusals; "
 			 "1 any other failure; 64 wrong usage.",

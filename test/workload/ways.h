@@ -20,7 +20,7 @@ struct wl_filler {
 	struct wl_session *session; // the thread's own copy, which records failures
 	CUstream stream;
 	CUmemoryPool pool;
-	size_t granularity; // requests are multiples of this
+	size_t granularity; // requests are multiples of this size
 };
 
 struct wl_way {

@@ -7,7 +7,7 @@
 
 enum {
 	wl_array_side = 32768, // no GPU's limit on a 2D array is lower
-	wl_cube_side = 2048,   // nor this on a 3D array
+	wl_cube_side = 2048,   // no GPU's limit on a 3D array is lower
 	wl_one_channel = 1,
 };
 

@@ -105,7 +105,7 @@ static int wl_green_give(struct wl_filler *filler, const struct wl_grant *grant)
 }
 
 const struct wl_way wl_context_ways[] = {
-	{.name = "ctx", .help = "cuCtxCreate_v2 again and again",
+	{.name = "ctx", .help = "cuCtxCreate_v2, repeatedly",
 	 .whole = true, .take = wl_ctx_take, .give = wl_ctx_give},
 	{.name = "ctx-v3", .help = "cuCtxCreate_v3",
 	 .whole = true, .take = wl_ctx_v3_take, .give = wl_ctx_give},

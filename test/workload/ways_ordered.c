@@ -94,7 +94,7 @@ const struct wl_way wl_ordered_ways[] = {
 	{.name = "async-ptsz", .help = "cuMemAllocAsync, per-thread stream",
 	 .prepare = wl_async_prepare, .take = wl_async_ptsz_take,
 	 .give = wl_async_give, .settle = wl_pool_settle},
-	{.name = "pool", .help = "cuMemAllocFromPoolAsync, a pool of its own",
+	{.name = "pool", .help = "cuMemAllocFromPoolAsync, with a separate pool",
 	 .prepare = wl_pool_prepare, .take = wl_pool_take,
 	 .give = wl_async_give, .settle = wl_pool_settle},
 	{.name = NULL},

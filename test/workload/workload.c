@@ -8,7 +8,7 @@
 
 #include "options.h"
 
-// These are the workloads' own main functions, compiled under these names.
+// These functions are the workloads' main functions, compiled under other names.
 int wl_main_card(int argc, char **argv);
 int wl_main_fill(int argc, char **argv);
 int wl_main_latency(int argc, char **argv);
