@@ -53,7 +53,7 @@ type flooded struct {
 }
 
 // flood measures the waits of the neighbours' containers. Meanwhile, the runtime creates the
-// containers of the flood's pods, and the agent refuses some of the containers.
+// containers of the flood's pods, and the agent refuses some of these containers.
 func (n *node) flood(ctx context.Context, lines *report.Lines) ([]verdict, error) {
 	pods, err := n.makeFlood(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func (n *node) makeFlood(ctx context.Context) ([]floodPod, error) {
 		}
 		made, err := n.cluster.Client().CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, pod, metav1.CreateOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("make a pod of the flood: %w", err)
+			return nil, fmt.Errorf("create a pod of the flood: %w", err)
 		}
 		pods[i] = floodPod{*made, containers}
 	}
@@ -191,8 +191,8 @@ func (n *node) pour(ctx context.Context, pods []floodPod, tally *tally) error {
 	return nil
 }
 
-// run runs a pod of the flood. run creates init containers in turn while the agent grants them, and
-// retries a refused container.
+// run runs a pod of the flood. run creates init containers one after another while the agent grants
+// GPUs, and retries a refused container.
 func (n *node) run(ctx context.Context, pod floodPod, tally *tally) error {
 	which := "flood"
 	if pod.containers == asksTooMany {

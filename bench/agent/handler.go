@@ -37,7 +37,7 @@ func handlers(ctx context.Context, address string) ([]handled, error) {
 func handlersOf(ctx context.Context, address string, outcomes ...string) ([]handled, error) {
 	families, err := scrape(ctx, address)
 	if err != nil {
-		return nil, fmt.Errorf("the agent's metrics: %w", err)
+		return nil, fmt.Errorf("read the agent's metrics: %w", err)
 	}
 	byOutcome := map[string]*dto.Histogram{}
 	for _, m := range families[handlerMetric].GetMetric() {

@@ -33,19 +33,19 @@ type options struct {
 }
 
 // errBroken reports that the measurements succeeded and break a promise.
-var errBroken = errors.New("the agent costs more than promised")
+var errBroken = errors.New("a cost of the agent exceeds the promise")
 
 func main() {
 	cluster.Supervise()
 	var o options
-	flag.StringVar(&o.build, "build", "build", "directory in which the project is built")
+	flag.StringVar(&o.build, "build", "build", "directory of the built project")
 	report.Flags(flag.CommandLine, &o.commit, &o.output)
 	flag.IntVar(&o.pods, "pods", 500, "pods on the node")
-	flag.IntVar(&o.asking, "asking", 50, "those of them whose container has a part of a GPU")
-	flag.IntVar(&o.rounds, "rounds", 10, "how often each container is created")
-	flag.DurationVar(&o.idle, "idle", time.Minute, "how long nothing happens")
-	flag.IntVar(&o.flood, "flood", 0, "measure instead what a few pods wait beside so many of 64 containers that ask")
-	flag.IntVar(&o.atOnce, "at-once", 110, "how many pods of the flood run at a time; kubelet admits 110 to a node")
+	flag.IntVar(&o.asking, "asking", 50, "pods whose container has a part of a GPU")
+	flag.IntVar(&o.rounds, "rounds", 10, "number of creations of each container")
+	flag.DurationVar(&o.idle, "idle", time.Minute, "duration of the idle period")
+	flag.IntVar(&o.flood, "flood", 0, "measure only the waits of a few pods beside this many pods of 64 requesting containers")
+	flag.IntVar(&o.atOnce, "at-once", 110, "number of concurrent pods of the flood; a kubelet admits 110 pods")
 	flag.Parse()
 	if o.flood > 0 {
 		o.pods, o.asking = neighbours, neighbours/2

@@ -31,7 +31,7 @@ const (
 	gpuMemory = "24GiB"
 	asked     = 2048 // MiB
 	patience  = time.Minute
-	// The programs' addresses, which no other program on the machine uses.
+	// No other program on the machine uses these addresses.
 	agentAddress   = "127.0.0.1:19394"
 	patcherAddress = "127.0.0.1:19395"
 	agentProbes    = "127.0.0.1:19396"
@@ -97,7 +97,7 @@ func (n *node) makePods(ctx context.Context) error {
 	api := n.cluster.Client().CoreV1()
 	_, err := api.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("make a node: %w", err)
+		return fmt.Errorf("create a node: %w", err)
 	}
 	for i := range n.options.pods {
 		pod := &corev1.Pod{
@@ -113,7 +113,7 @@ func (n *node) makePods(ctx context.Context) error {
 		}
 		made, err := api.Pods(metav1.NamespaceDefault).Create(ctx, pod, metav1.CreateOptions{})
 		if err != nil {
-			return fmt.Errorf("make a pod: %w", err)
+			return fmt.Errorf("create a pod: %w", err)
 		}
 		n.pods, n.instances = append(n.pods, *made), append(n.instances, 0)
 	}
@@ -210,7 +210,7 @@ func waitReady(ctx context.Context, address string) error {
 		return last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("it is not ready after %v: %w", patience, last)
+		return fmt.Errorf("wait until the program is ready, for %v: %w", patience, last)
 	}
 	return nil
 }
@@ -236,7 +236,7 @@ func (n *node) close() error {
 	var errs []error
 	for _, program := range n.programs {
 		errs = append(errs, program.Process.Kill())
-		_ = program.Wait() // it was killed
+		_ = program.Wait() // stop killed the program
 	}
 	if n.runtime != nil {
 		n.runtime.close()

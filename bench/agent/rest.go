@@ -155,7 +155,7 @@ func (n *node) requests(program string, since time.Time) (map[string]int, error)
 			continue
 		}
 		ever = true
-		// A watch may last forever, so a watch counts when its response starts.
+		// A watch counts when its response starts, because a watch may last forever.
 		if begins := e.Verb == "watch"; begins != (e.Stage == "ResponseStarted") {
 			continue
 		}
@@ -164,7 +164,7 @@ func (n *node) requests(program string, since time.Time) (map[string]int, error)
 		}
 	}
 	if !ever {
-		return nil, fmt.Errorf("the API server's audit log has no request of %s: it proves nothing", program)
+		return nil, fmt.Errorf("read the API server's audit log: no request of %s: check the audit policy", program)
 	}
 	return counts, nil
 }

@@ -65,7 +65,7 @@ func (v verdict) String() string {
 	return fmt.Sprintf("%s  %-50s %8.3f  (at most %g)", word, v.Promise, v.Got, v.Limit)
 }
 
-// These are the promised bounds.
+// These constants are the promised bounds.
 const (
 	maxCreateMs   = 2 // of 99 of 100 calls of the handler
 	maxAgentMiB   = 60

@@ -43,12 +43,12 @@ func TestJudge(t *testing.T) {
 		change func(*handled, *idleness)
 		broken int
 	}{
-		"all holds":                 {func(*handled, *idleness) {}, 0},
-		"slow":                      {func(c *handled, _ *idleness) { c.SlowPercent = 1.01 }, 1},
-		"large":                     {func(_ *handled, i *idleness) { i.ResidentMiB = 60.1 }, 1},
-		"busy":                      {func(_ *handled, i *idleness) { i.CPUPercent = 0.51 }, 1},
-		"writes":                    {func(_ *handled, i *idleness) { i.Writes = 1 }, 1},
-		"the patcher has less room": {func(_ *handled, i *idleness) { i.Program, i.ResidentMiB = patcherName, 31 }, 1},
+		"all holds":                     {func(*handled, *idleness) {}, 0},
+		"slow":                          {func(c *handled, _ *idleness) { c.SlowPercent = 1.01 }, 1},
+		"large":                         {func(_ *handled, i *idleness) { i.ResidentMiB = 60.1 }, 1},
+		"busy":                          {func(_ *handled, i *idleness) { i.CPUPercent = 0.51 }, 1},
+		"writes":                        {func(_ *handled, i *idleness) { i.Writes = 1 }, 1},
+		"the patcher has a lower bound": {func(_ *handled, i *idleness) { i.Program, i.ResidentMiB = patcherName, 31 }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, i := with(tt.change)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart draws the results of benchmarks as SVG: small panels with lines or
-// bars, readable on light and dark pages.
+// Package chart draws the results of benchmarks as SVG. A figure has small panels with lines or
+// bars, and is readable on light and dark pages.
 package chart
 
 import (

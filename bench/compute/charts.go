@@ -61,8 +61,8 @@ func ofCard(records []Record, card string) []Record {
 func cardsFigure(records []Record) chart.Figure {
 	figure := chart.Figure{
 		Title:     "Errors of compute limits by card",
-		Subtitle:  "Part of the containers whose GPU time is at most so many points above their target; shaded: within 2 points",
-		Legend:    []string{"alone", "side by side", "with CPU quotas", "metered less had"},
+		Subtitle:  "Part of the containers by the points between GPU time and target; shaded: within 2 points",
+		Legend:    []string{"alone", "side by side", "with CPU quotas", "metered less used"},
 		Reference: "the target",
 		Columns:   3,
 	}
@@ -81,8 +81,8 @@ func cardsFigure(records []Record) chart.Figure {
 	return figure
 }
 
-// errorsByKind returns the errors of containers alone, side by side and with CPU quotas.
-// The fourth list contains their charged time less their GPU time.
+// errorsByKind returns the errors of containers alone, side by side and with CPU quotas. The fourth
+// list contains the containers' charged time less GPU time.
 func errorsByKind(records []Record) (lines [4][]float64) {
 	for _, r := range records {
 		if !r.limited() {
@@ -155,7 +155,7 @@ func shareFigure(records []Record) chart.Figure {
 func errorFigure(records []Record) chart.Figure {
 	figure := chart.Figure{
 		Title:    "Error of a compute limit",
-		Subtitle: "GPU time less what the container should get, in points; shaded: within 2 points",
+		Subtitle: "GPU time less the target of the container, in points; shaded: within 2 points",
 		Columns:  3,
 	}
 	values := func(t Tenant) float64 { return t.ErrorPoints }
@@ -245,7 +245,7 @@ func length(us float64) string {
 func groupFigure(records []Record) chart.Figure {
 	figure := chart.Figure{
 		Title:     "GPU time side by side",
-		Subtitle:  "Containers that all saturate the GPU, by the lengths of their kernels",
+		Subtitle:  "Containers that saturate the GPU, by the lengths of their kernels",
 		Legend:    []string{"first", "second", "third"},
 		Reference: "limit",
 		Columns:   3,

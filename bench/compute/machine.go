@@ -67,10 +67,10 @@ func startPeriodic(ctx context.Context, h *host, l load, duration time.Duration)
 func parseLatency(output []byte) (Latency, error) {
 	var l Latency
 	if err := json.Unmarshal(output, &l); err != nil {
-		return Latency{}, fmt.Errorf("read what latency printed: %w", err)
+		return Latency{}, fmt.Errorf("read the output of latency: %w", err)
 	}
 	if l.Samples == 0 {
-		return Latency{}, fmt.Errorf("latency measured nothing: %s", output)
+		return Latency{}, fmt.Errorf("read the output of latency: no sample: %s", output)
 	}
 	return l, nil
 }

@@ -5,8 +5,8 @@
 // kernel lengths and ways of launching. The command also measures the latency of
 // a short kernel beside a container that saturates the GPU.
 //
-// On a simulated GPU the simulator's oracle reports GPU times. On a real GPU these times are
-// unknown, so the command compares throughput under limits with throughput without limits.
+// On a simulated GPU the simulator's oracle reports GPU times. On a real GPU, GPU times are
+// unknown. Therefore the command compares throughput under limits with throughput without limits.
 //
 // The command prints each point as a line of JSON. At the end, the command writes charts and a
 // summary by the criteria of acceptance.
@@ -31,7 +31,7 @@ import (
 )
 
 // errFailed reports that the measurements succeeded and a criterion fails.
-var errFailed = errors.New("the compute limit does not hold as it should")
+var errFailed = errors.New("a criterion for compute limits fails")
 
 func main() {
 	var o options
@@ -116,7 +116,7 @@ func measureAll(ctx context.Context, o options, profiles []profile, steps []step
 		return nil, err
 	}
 	if !h.knowsPolicy(ctx) {
-		fmt.Fprintf(progress, "vgpuctl run has no %q: the policy that lends is not measured\n", o.policy)
+		fmt.Fprintf(progress, "skipped the policy that lends: vgpuctl run has no %q\n", o.policy)
 		steps = slices.DeleteFunc(steps, func(s step) bool { return s.workload == share })
 	}
 	if o.policies {

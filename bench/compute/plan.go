@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// These are the workloads of points.
+// These constants are the workloads of points.
 const (
 	single  = "single"  // a single container
 	pair    = "pair"    // two containers that saturate the GPU
@@ -140,8 +140,8 @@ func triples(s selection) []step {
 	return groups(triple, tripleKernels, tripleLimits, false)
 }
 
-// shares returns points with a single container, which gets all of the GPU, and points
-// with several containers, which get at least their guarantees.
+// shares returns points for the policy "share". A single container gets all of the GPU, and several
+// containers get at least their guarantees.
 func shares(s selection) []step {
 	limits := [][]int{{30}, {30, 50}}
 	kernels := [][]float64{{200}, {20000}, {200, 20000}, {20000, 200}}
@@ -172,9 +172,9 @@ func groups(workload string, kernels [][]float64, limits [][]int, lends bool) []
 // The latency point runs a kernel of 1 ms every 20 ms, as a server does.
 const (
 	periodicKernelUS = 1000
-	// The period is slightly more than 20 ms, a multiple of time slices. With exactly 20 ms the
-	// kernel would always start at the same position of its neighbour's slices, good or bad by
-	// chance. With another period the kernel starts equally often at every position.
+	// The period is slightly more than 20 ms, a multiple of time slices. With exactly 20 ms, the
+	// kernel would always start at the same position of its neighbour's slices. With this period,
+	// the kernel starts equally often at every position.
 	periodMS     = 20.05
 	latencyLimit = 50
 	// neighbourKernelUS is the length of the neighbour's kernels.
@@ -229,8 +229,8 @@ func (s span) ofTail() span { return span{s.warmup, 4 * s.measure} }
 
 // of lengthens the measurement to whole cycles of the longest launches. At a limit of 10 %, a graph
 // of 4 s runs once in 40 s. Any 10 s then contain 0 % or 40 %, even if the limit holds exactly. The
-// warm-up covers the first cycles. The interposer does not know the length of a launch before the
-// launch has run, so each process gets one launch at once.
+// warm-up covers the first cycles. Each process gets one launch at once, because the length of a
+// launch is unknown before the launch has run.
 func (s span) of(loads []load) span {
 	var cycle time.Duration
 	for _, l := range loads {
@@ -246,7 +246,8 @@ func (s span) of(loads []load) span {
 // manyCycles is the number of cycles from which a partial cycle is negligible.
 const manyCycles = 100
 
-// firstCycles is the number of cycles after which launches of unknown length are paid for.
+// firstCycles is the number of cycles after which a process has paid for launches of unknown
+// length.
 const firstCycles = 3
 
 func (s span) total() time.Duration { return s.warmup + s.measure }

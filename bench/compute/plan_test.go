@@ -100,7 +100,7 @@ func TestSpan(t *testing.T) {
 		{"cycles of 300 ms", []load{{kernelUS: 90000, pattern: allPatterns[0], limit: 30}}, 10200 * time.Millisecond, 0},
 		{"one graph in 40 s", []load{{kernelUS: 200000, pattern: graph, limit: 10}}, 40 * time.Second, 120 * time.Second},
 		{"four processes", []load{{kernelUS: 200000, pattern: processes, limit: 10}}, 16 * time.Second, 24 * time.Second},
-		{"the longest of two", []load{
+		{"the longer of two launches", []load{
 			{kernelUS: 200, pattern: allPatterns[0], limit: 10},
 			{kernelUS: 200000, pattern: graph, limit: 50}}, 16 * time.Second, 24 * time.Second},
 		{"no limit", []load{{kernelUS: 200000, pattern: graph}}, 12 * time.Second, 12 * time.Second},
@@ -132,7 +132,7 @@ func TestProfiles(t *testing.T) {
 	}
 	for card := range short {
 		if _, err := chosenProfiles(all, card); err != nil {
-			t.Errorf("an exception is made for a card that there is not: %v", err)
+			t.Errorf("an exception exists for an unknown card: %v", err)
 		}
 	}
 	if _, err := chosenProfiles(all, "h100"); err == nil || !strings.Contains(err.Error(), "kind,") {

@@ -31,11 +31,11 @@ var policyLoads = []load{
 func drawPolicies(ctx context.Context, m machine, dir string) error {
 	s, ok := m.(*simulated)
 	if !ok {
-		return errors.New("the picture of the policies needs a simulated GPU")
+		return errors.New("draw the policies: a simulated GPU is necessary")
 	}
 	figure := chart.Figure{
 		Title:    "GPU time by policy",
-		Subtitle: "Both want all they can get, the second from 2 s to 4 s; windows of 100 ms",
+		Subtitle: "Both containers saturate the GPU, the second from 2 s to 4 s; windows of 100 ms",
 		Legend:   []string{"limit 30 %", "limit 70 %"},
 		Columns:  2,
 	}

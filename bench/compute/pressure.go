@@ -13,8 +13,8 @@ import (
 // pressureFile contains the time for which programs have waited for processors.
 const pressureFile = "/proc/pressure/cpu"
 
-// pressure is the time for which some program had waited for a processor up to
-// an instant. pressure is NaN if the kernel reports no pressure.
+// pressure is the total time, up to an instant, for which some program has waited for a processor.
+// pressure is NaN if the kernel reports no pressure.
 type pressure struct {
 	at     time.Time
 	waited float64 // seconds

@@ -41,7 +41,7 @@ func waited(r Record) bool { return r.Tenant != nil && r.Pattern == waits }
 func profilesIn(dir, driver string) ([]profile, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "cards", "*.conf"))
 	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("no cards in %s: name their directory with --profile-dir", dir)
+		return nil, fmt.Errorf("no cards in %s: set --profile-dir to the directory of the profiles", dir)
 	}
 	all := []profile{kind}
 	for _, file := range files {

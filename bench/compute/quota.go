@@ -32,7 +32,7 @@ func newQuota(name string, cores float64) (*quota, error) {
 	}
 	q := &quota{filepath.Join(root, name)}
 	if err := os.Mkdir(q.dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make a control group for a CPU quota (it needs root; --workloads leaves %q out): %w", quotas, err)
+		return nil, fmt.Errorf("create a control group for a CPU quota (as root, or without %q in --workloads): %w", quotas, err)
 	}
 	for file, content := range limits {
 		if err := os.WriteFile(filepath.Join(q.dir, file), []byte(content), 0o644); err != nil {

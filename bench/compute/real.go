@@ -53,7 +53,7 @@ func finishedRate(p *process) (float64, error) {
 		Rate float64 `json:"kernels_per_s"`
 	}
 	if err := json.Unmarshal(output, &printed); err != nil {
-		return 0, fmt.Errorf("read what spin printed: %w", err)
+		return 0, fmt.Errorf("read the output of spin: %w", err)
 	}
 	return printed.Rate, nil
 }

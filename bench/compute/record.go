@@ -23,7 +23,7 @@ type Record struct {
 	*Latencies
 	MeasuredS float64 `json:"measured_s"`
 	// StalledPercent is the part of the time in which the machine's processors stalled. Attempts is
-	// the number of measurements of the point. Stalls can cause more attempts.
+	// the number of measurements of the point, which stalls can increase.
 	StalledPercent *float64 `json:"stalled_percent"`
 	Attempts       int      `json:"attempts,omitempty"`
 	// CPUPressurePercent is the part of the point's time in which some program of the
@@ -119,7 +119,7 @@ func (r Record) crowded() bool {
 // if the containers must get their limits.
 func (r Record) why() string {
 	if r.crowded() {
-		return "changing between containers takes what is missing"
+		return "switches between containers take the missing time"
 	}
 	if s, ok := short[profile{name: r.Profile}.card()]; ok && s.of(r) {
 		return s.why

@@ -78,8 +78,8 @@ const (
 	mostAttempts   = 3
 )
 
-// undisturbed runs loads, and repeats the run if stalls disturbed it. undisturbed
-// returns the run with the fewest stalls.
+// undisturbed runs loads, and repeats the run if stalls disturbed the run. undisturbed returns the
+// run with the fewest stalls.
 func (r *runner) undisturbed(ctx context.Context, loads []load, s span) (best []outcome, attempts int, err error) {
 	for attempts < mostAttempts {
 		outcomes, err := r.machine.run(ctx, loads, s)

@@ -24,7 +24,7 @@ const samplePeriod = 25 * time.Millisecond
 // reports GPU times.
 type simulated struct {
 	host *host
-	temp string // on a file system in memory, if there is one
+	temp string // on a file system in memory, if one exists
 	is   profile
 }
 
@@ -32,7 +32,7 @@ func (*simulated) kind() string { return "simulated" }
 
 func (s *simulated) gpusim() string { return filepath.Join(s.host.build, "gpusim", "gpusim") }
 
-// create creates a GPU and returns a function that removes it.
+// create creates a GPU and returns a function that removes the GPU.
 func (s *simulated) create() (dir string, remove func() error, err error) {
 	dir, err = os.MkdirTemp(s.temp, "gpu-")
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *simulated) create() (dir string, remove func() error, err error) {
 		args = append(args, "--profile", s.is.files)
 	}
 	if output, err := exec.Command(s.gpusim(), append(args, dir)...).CombinedOutput(); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("make a simulated GPU: %w: %s", err, output), os.RemoveAll(dir))
+		return "", nil, errors.Join(fmt.Errorf("create a simulated GPU: %w: %s", err, output), os.RemoveAll(dir))
 	}
 	s.host.env = []string{
 		"GPUSIM_STATE=" + filepath.Join(dir, "state"),

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The processors of a virtual machine, and every program with them, sometimes stall for
-// milliseconds. No limiter can compensate a container for a stall.
+// The processors of a virtual machine sometimes stall for milliseconds. During a stall, no program
+// runs. No limiter can compensate a container for a stall.
 const (
 	stallPeriod   = time.Millisecond // between two readings of the clock on a processor
 	stallLeast    = time.Millisecond // a greater delay is a stall
@@ -66,7 +66,7 @@ func (w *stallWatch) stop() stalls {
 }
 
 func (w *stallWatch) watch(ctx context.Context, cpu int) {
-	runtime.LockOSThread() // permanently: the thread ends with this goroutine, so its priority ends too
+	runtime.LockOSThread() // permanently: the priority ends with the thread, and the thread ends with this goroutine
 	var only unix.CPUSet
 	only.Set(cpu)
 	if unix.SchedSetaffinity(0, &only) != nil || unix.SchedSetAttr(0, &unix.SchedAttr{

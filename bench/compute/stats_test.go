@@ -35,10 +35,10 @@ func TestBegan(t *testing.T) {
 	}{
 		{"nothing", nil, 0, false},
 		{"idle", series{{10 * ms, 0, 0, 0}, {20 * ms, 0, 0, 0}}, 0, false},
-		{"works since it was looked at", series{{10 * ms, 0, 0, 0}, {20 * ms, 10 * ms, 0, 0}}, 10 * ms, true},
-		{"began between two looks", series{{10 * ms, 0, 0, 0}, {20 * ms, 3 * ms, 0, 0}}, 17 * ms, true},
+		{"works since the last sample", series{{10 * ms, 0, 0, 0}, {20 * ms, 10 * ms, 0, 0}}, 10 * ms, true},
+		{"began between two samples", series{{10 * ms, 0, 0, 0}, {20 * ms, 3 * ms, 0, 0}}, 17 * ms, true},
 		{"several processes at once", series{{10 * ms, 0, 0, 0}, {20 * ms, 15 * ms, 0, 0}}, 10 * ms, true},
-		{"worked before the first look", series{{10 * ms, 4 * ms, 0, 0}}, 6 * ms, true},
+		{"worked before the first sample", series{{10 * ms, 4 * ms, 0, 0}}, 6 * ms, true},
 	}
 	for _, test := range tests {
 		got, ok := test.series.began()
@@ -108,7 +108,7 @@ func TestWindows(t *testing.T) {
 		{"even", steady(0, 25*ms, 5*ms, 6), []float64{20, 20}, 100 * ms},
 		{"a turn of work", series{{0, 0, 0, 0}, {50 * ms, 50 * ms, 0, 0}, {100 * ms, 50 * ms, 0, 0}, {150 * ms, 50 * ms, 0, 0}},
 			[]float64{50, 0}, 100 * ms},
-		{"a late look", series{{0, 0, 0, 0}, {50 * ms, 10 * ms, 0, 0}, {160 * ms, 32 * ms, 0, 0}}, []float64{20, 20}, 160 * ms},
+		{"a late sample", series{{0, 0, 0, 0}, {50 * ms, 10 * ms, 0, 0}, {160 * ms, 32 * ms, 0, 0}}, []float64{20, 20}, 160 * ms},
 	}
 	for _, test := range tests {
 		windows, longest := test.series.windows(windowLength)
@@ -164,10 +164,10 @@ func TestDisturb(t *testing.T) {
 		want     bool
 	}{
 		{"before", 0, 100 * ms, false},
-		{"half of it", 7 * ms, 107 * ms, false},
-		{"in it", 25 * ms, 125 * ms, true},
-		{"shortly before it", 150 * ms, 250 * ms, true},
-		{"long before it", 225 * ms, 325 * ms, false},
+		{"half of the window", 7 * ms, 107 * ms, false},
+		{"in the window", 25 * ms, 125 * ms, true},
+		{"shortly before the window", 150 * ms, 250 * ms, true},
+		{"long before the window", 225 * ms, 325 * ms, false},
 		{"not for long", 350 * ms, 450 * ms, false},
 	}
 	for _, test := range tests {
@@ -246,7 +246,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestCharged checks that a charge for work that has not run yet is no error.
+// TestCharged checks that a charge for work that has not run yet does not count as an error.
 func TestCharged(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {

@@ -40,8 +40,8 @@ type value struct {
 type criterion struct {
 	text  string
 	bound float64
-	least bool // the bound is the least allowed value, not the greatest
-	mean  bool // the bound applies to the mean, not to each point
+	least bool // the bound is the least allowed value instead of the greatest allowed value
+	mean  bool // the bound applies to the mean instead of each point
 	// of returns the values of one point, and the number of values that the criterion cannot judge.
 	of func(Record) (values []float64, excluded int)
 }

@@ -99,9 +99,9 @@ func TestSummarize(t *testing.T) {
 		{"latency on a busy machine", []Record{{Workload: latency, Latencies: &Latencies{Alone: Latency{P99MS: 9}}}}, "----------"},
 		{"group", []Record{group(0.996, 2.9, -0.5, 0.5)}, "ppp----p--"},
 		{"group off", []Record{group(0.99, 3.1, -2.1, 2.5)}, "FFF----F--"},
-		{"more than there is", []Record{crowded(group(0.99, 3.1, -9, 1))}, "p---------"},
-		{"a card that tells nothing", []Record{on("r580-h200+one-queue", group(0.99, 3.1, -9, 1))}, "p---------"},
-		{"too much there", []Record{on("r580-h200+one-queue", group(0.99, 3.1, -9, 2.1))}, "F---------"},
+		{"limits above the capacity", []Record{crowded(group(0.99, 3.1, -9, 1))}, "p---------"},
+		{"a card that does not show the owner of GPU time", []Record{on("r580-h200+one-queue", group(0.99, 3.1, -9, 1))}, "p---------"},
+		{"a share above the limit on such a card", []Record{on("r580-h200+one-queue", group(0.99, 3.1, -9, 2.1))}, "F---------"},
 		{"lending", []Record{lending(alone("a", func(t *Tenant) { t.ThroughputPercent = 98 })), lending(group(0.9, 9, -2.9, 20))}, "--------pp"},
 		{"not lending", []Record{lending(alone("a", func(t *Tenant) { t.ThroughputPercent = 96 })), lending(group(1, 0, -3.1, 2))}, "--------FF"},
 	}
@@ -137,7 +137,7 @@ func TestSummaryNamesTheWorst(t *testing.T) {
 	}
 }
 
-// TestJournal writes points, interrupts the run, and resumes it.
+// TestJournal writes points, interrupts the run, and resumes the run.
 func TestJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "points.jsonl")
 	points := []Record{

@@ -46,11 +46,11 @@ type Window struct {
 func drawUtilisation(ctx context.Context, m machine, journal *journal, dir string, progress io.Writer) error {
 	s, ok := m.(*simulated)
 	if !ok {
-		return errors.New("the picture of utilisation needs a simulated GPU")
+		return errors.New("draw the utilisation: a simulated GPU is necessary")
 	}
 	figure := chart.Figure{
 		Title:    "GPU utilisation by limit",
-		Subtitle: "One container after another, each wants all it can get; windows of 100 ms",
+		Subtitle: "Consecutive containers that saturate the GPU; windows of 100 ms",
 		Columns:  len(utilisationKernels),
 	}
 	for _, limit := range utilisationLimits {

@@ -40,7 +40,7 @@ func paperTable(all []filled) string {
 // modesTable returns the simulations as a table.
 func modesTable(all []result) string {
 	var b strings.Builder
-	b.WriteString("| pods ask for | mode | policy | refusals in 1,000 bindings | utilisation | fragmentation | wait, p99 | waiting at the end |\n")
+	b.WriteString("| pods request | mode | policy | refusals in 1,000 bindings | utilisation | fragmentation | wait, p99 | waiting at the end |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|\n")
 	for _, r := range all {
 		fmt.Fprintf(&b, "| %s | %s | %s | %.1f | %.1f %% | %.1f %% | %.0f s | %d |\n", r.Resources, r.Mode, r.Policy, r.Refusals,
@@ -72,7 +72,7 @@ func find(all []filled, list, policy string) filled {
 func paperFigure(all []filled) chart.Figure {
 	figure := chart.Figure{
 		Title:    "How full policies of scheduling fill a cluster",
-		Subtitle: "GPUs of 1,213 nodes that are allocated when tasks have asked for 100 % and 130 % of them",
+		Subtitle: "Allocated GPUs of 1,213 nodes after requests of 100 % and 130 % of the GPUs",
 		Columns:  2, Reference: "published",
 	}
 	for _, p := range policies {

@@ -38,7 +38,7 @@ func TestDocument(t *testing.T) {
 		}
 	}
 	if err := document(options{figure: filepath.Join(t.TempDir(), "none", "x.svg")}, all, nil); err == nil {
-		t.Error("a figure that cannot be written is no error")
+		t.Error("no error for a figure that cannot be written")
 	}
 	if err := document(options{figure: filepath.Join(t.TempDir(), "none", "x.svg")}, nil, modes); err != nil {
 		t.Errorf("without a trace: %v", err)

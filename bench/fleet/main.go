@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fleet simulates clusters of GPU nodes, in seconds. The simulation measures how often a
-// node refuses a pod that the scheduler has bound to it, in each mode and policy of scheduling.
-// With a public trace, the simulation also measures how full each policy fills a cluster. The
-// simulation compares these results with the results of a paper.
+// Command fleet simulates clusters of GPU nodes, in seconds. The simulation counts the bound pods
+// that a node refuses, in each mode and policy of scheduling. With a public trace, the simulation
+// also measures the part of a cluster that each policy fills. The simulation compares these results
+// with the results of a paper.
 //
 // The simulation uses the ledger, the planner and the dialects of the agent. The simulated
 // scheduler has the filters and scores of kube-scheduler for extended resources and labels.
@@ -40,7 +40,7 @@ func main() {
 	flag.StringVar(&o.figure, "figure", "", "file for a figure of the paper's experiment, as SVG")
 	flag.IntVar(&o.nodes, "nodes", 300, "nodes, each with eight GPUs of 80 GiB")
 	flag.IntVar(&o.seeds, "seeds", 10, "fillings of the trace's cluster by each policy")
-	flag.Float64Var(&o.load, "load", 0.85, "what pods ask for on average, in parts of the cluster")
+	flag.Float64Var(&o.load, "load", 0.85, "average request of all pods, in parts of the cluster")
 	flag.DurationVar(&o.life, "life", 5*time.Minute, "mean life of a pod")
 	flag.DurationVar(&o.length, "length", 5*time.Minute, "length of the measurement, in the cluster's time")
 	flag.Parse()
@@ -52,7 +52,7 @@ func main() {
 
 func run(o options) (err error) {
 	if flag.NArg() > 0 || o.nodes < 1 || o.seeds < 1 || o.load <= 0 || o.life <= 0 || o.length <= 0 {
-		return errors.New("every number and duration must be positive, and there are no other arguments: see --help")
+		return errors.New("every number and duration must be positive, without other arguments: see --help")
 	}
 	lines, err := report.Open(o.output)
 	if err != nil {

@@ -124,7 +124,7 @@ type gradientDescent struct {
 }
 
 // typical returns the most frequent shapes of tasks, with their parts, which together make up 95 %
-// of the tasks. As in the paper's implementation, the host's memory is no part of a shape.
+// of the tasks. As in the paper's implementation, a shape does not contain the host's memory.
 func typical(tasks []fragmentation.Shape) []fragmentation.Usual {
 	withoutMemory := slices.Clone(tasks)
 	for i := range withoutMemory {

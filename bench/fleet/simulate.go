@@ -15,9 +15,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// These are the times of the simulated control plane. The scheduler needs cycle for a pod. The
-// runtime creates a bound pod's container, and the agent places the container, startAfter after the
-// binding. The agent evicts a refused pod after evictAfter, because the kubelet retries twice.
+// These constants are the times of the simulated control plane. The scheduler needs cycle for a
+// pod. The runtime creates a bound pod's container, and the agent places the container, startAfter
+// after the binding. The agent evicts a refused pod after evictAfter, because the kubelet retries
+// twice.
 const (
 	cycle      = 5 * time.Millisecond
 	startAfter = time.Second
@@ -62,7 +63,7 @@ type scenario struct {
 	memory uint64        // of each GPU, in bytes
 	load   float64       // the average request of a pod, in parts of the cluster
 	life   time.Duration // the mean life of a pod
-	length time.Duration // of the measurement; filling the cluster before takes three lives
+	length time.Duration // of the measurement; the cluster fills during the three lives before the measurement
 	seed   uint64
 }
 
@@ -83,7 +84,7 @@ type outcome struct {
 type pod struct {
 	*shape
 	asked   request.Pod // with the pod's UID
-	given   []int       // the GPUs that it has, by index
+	given   []int       // the pod's GPUs, by index
 	life    time.Duration
 	arrived time.Duration
 }
@@ -310,7 +311,7 @@ func (f *fleet) publish(n *node, delay time.Duration) {
 	n.patch = at
 	f.after(delay, func() {
 		if n.patch != at {
-			return // an update came sooner
+			return // an earlier update has published the change
 		}
 		n.patch = 0
 		f.mode.offer(n)

@@ -29,7 +29,7 @@ func (c *crowd) end() {
 // errLate reports that the machine was too busy for processes to start in time.
 var errLate = errors.New("processes did not make their contexts in time")
 
-// lineUp makes processes start to fill at the same time. Once all processes have contexts, lineUp
+// lineUp makes processes start to fill at the same time. When all processes have contexts, lineUp
 // stops the processes during their delay. After the delay, lineUp continues all processes except
 // the last process. Therefore the driver makes or refuses all contexts while no process holds other
 // memory.

@@ -50,7 +50,7 @@ func newPreloaded(library, variables string) (preloaded, error) {
 		return preloaded{}, err
 	}
 	if _, err := os.Stat(path); err != nil {
-		return preloaded{}, fmt.Errorf("library to compare with: %w", err)
+		return preloaded{}, fmt.Errorf("read the library to compare with: %w", err)
 	}
 	p := preloaded{library: path, variables: strings.Fields(variables)}
 	for _, variable := range p.variables {
@@ -83,11 +83,11 @@ func newLauncher(build, temp, library, variables string) (launcher, error) {
 		return newPreloaded(library, variables)
 	}
 	if variables != "" {
-		return nil, errors.New("variables are for another library: name it with --library")
+		return nil, errors.New("variables need another library: set --library")
 	}
 	lib := filepath.Join(temp, "lib")
 	if err := os.CopyFS(lib, os.DirFS(filepath.Join(build, "lib"))); err != nil {
-		return nil, fmt.Errorf("copy the interposer, which make builds: %w", err)
+		return nil, fmt.Errorf("copy the interposer (make builds the interposer): %w", err)
 	}
 	return ours{filepath.Join(build, "bin", "vgpuctl"), lib}, nil
 }

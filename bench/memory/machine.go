@@ -98,8 +98,8 @@ func (s *simulated) env() []string {
 
 func (s *simulated) pause() time.Duration { return 200 * time.Microsecond }
 
-// held reads the usage of every process twice and adds up the lesser values. Therefore held does
-// not count memory twice that moves from one process to another during the measurement.
+// held reads the usage of every process twice and adds up the lesser values. Therefore held counts
+// memory that moves between processes during the measurement at most once.
 func (s *simulated) held() (uint64, error) {
 	first, err := s.uses()
 	if err != nil {
@@ -228,7 +228,7 @@ func (r *real) held() (uint64, error) {
 func (r *real) used() (uint64, error) {
 	output, err := exec.Command(r.info, "--no-cuda").Output()
 	if err != nil {
-		return 0, fmt.Errorf("ask NVML: %w", err)
+		return 0, fmt.Errorf("query NVML: %w", err)
 	}
 	return usedByNVML(output)
 }
@@ -246,14 +246,14 @@ func usedByNVML(output []byte) (uint64, error) {
 		} `json:"nvml"`
 	}
 	if err := json.Unmarshal(output, &seen); err != nil {
-		return 0, fmt.Errorf("read what info printed: %w", err)
+		return 0, fmt.Errorf("read the output of info: %w", err)
 	}
 	if len(seen.NVML.Devices) == 0 {
 		return 0, fmt.Errorf("NVML shows no GPU: %s", output)
 	}
 	memory := seen.NVML.Devices[0].Memory
 	if memory.Error != 0 {
-		return 0, fmt.Errorf("NVML does not tell the memory used: error %d", memory.Error)
+		return 0, fmt.Errorf("query the used memory from NVML: error %d", memory.Error)
 	}
 	return memory.Used, nil
 }

@@ -35,19 +35,19 @@ type options struct {
 }
 
 // errBroken reports that the measurements succeeded and break a rule.
-var errBroken = errors.New("the memory limit does not hold as it should")
+var errBroken = errors.New("a rule for the memory limit is broken")
 
 func main() {
 	var o options
-	flag.StringVar(&o.build, "build", "build", "directory in which the project is built")
+	flag.StringVar(&o.build, "build", "build", "directory of the built project")
 	report.Flags(flag.CommandLine, &o.commit, &o.output)
-	flag.StringVar(&o.library, "library", "", "another library to preload instead of ours, for comparison")
-	flag.StringVar(&o.variables, "env", "", "variables for it, as \"A=b C={limit_mib}\"; also {limit_bytes}, and {run_dir}, an empty directory")
-	flag.StringVar(&o.ways, "ways", "", "ways to try, separated by commas; all if empty")
-	flag.StringVar(&o.profiles, "profiles", "", "drivers to simulate, separated by commas: kind, or a profile's name; all if empty")
+	flag.StringVar(&o.library, "library", "", "another library to preload instead of nri-vgpu's library, for comparison")
+	flag.StringVar(&o.variables, "env", "", "variables for that library, as \"A=b C={limit_mib}\"; also {limit_bytes}, and {run_dir}, an empty directory")
+	flag.StringVar(&o.ways, "ways", "", "ways to measure, separated by commas; empty: all")
+	flag.StringVar(&o.profiles, "profiles", "", "drivers to simulate, separated by commas: kind, or a profile's name; empty: all")
 	flag.StringVar(&o.profileDir, "profile-dir", "gpusim/profiles", "directory with the profiles")
 	flag.IntVar(&o.mixes, "mixes", 1, "random mixes of ways at each limit")
-	flag.Uint64Var(&o.seed, "seed", 1, "of the mixes: the same seed makes the same mixes")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the mixes: the same seed makes the same mixes")
 	flag.BoolVar(&o.table, "table", false, "print a table at the end")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -50,7 +50,7 @@ func (r *runner) measureNative(ctx context.Context, ways []string) error {
 	if r.has(exactWay) {
 		return nil
 	}
-	return fmt.Errorf("measure without a limit: the driver does not have %s, with which contexts are measured", exactWay)
+	return fmt.Errorf("measure contexts without a limit: the driver lacks the necessary way %s", exactWay)
 }
 
 // has reports whether the driver has a way, according to measureNative.

@@ -26,7 +26,7 @@ const mixName = "mix"
 type task struct {
 	way     string
 	threads int
-	rounds  int    // times that it fills; it frees all memory in between
+	rounds  int    // number of fills, with a free of all memory after each fill except the last
 	chunk   uint64 // size of the first pieces in bytes
 	unit    uint64 // pieces are multiples of this size in bytes
 	delay   time.Duration
@@ -35,8 +35,8 @@ type task struct {
 // alone returns a task with a single way and the defaults of fill.
 func alone(way string) task { return task{way: way, threads: 1, rounds: 1, chunk: 64 * mib, unit: 1} }
 
-// args returns the arguments of fill. fill holds its memory until the runner kills fill, so all
-// processes hold their memory at the same time.
+// args returns the arguments of fill. All processes hold their memory at the same time, because
+// fill holds its memory until the runner kills fill.
 func (t task) args() []string {
 	return []string{
 		"--way", t.way,

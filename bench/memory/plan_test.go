@@ -23,7 +23,7 @@ func TestChosen(t *testing.T) {
 		t.Error(diff, err)
 	}
 	if _, err := chosen(all, []string{"malloc"}); err == nil {
-		t.Error("a way that is not there was chosen")
+		t.Error("chosen returned an unknown way")
 	}
 	if !slices.Equal(all, []string{"alloc", "vmm", "pool"}) {
 		t.Errorf("the list was changed: %v", all)
@@ -68,7 +68,7 @@ func checkMix(t *testing.T, s step) {
 	t.Helper()
 	last := s.tasks[len(s.tasks)-1]
 	if last.way != exactWay || last.unit != 1 || last.threads != 1 || last.rounds != 1 {
-		t.Errorf("the last one, %v, does not take what is left to the byte", last)
+		t.Errorf("the last task, %v, does not take the rest to the byte", last)
 	}
 	for _, task := range s.tasks {
 		if task.chunk < leastChunk || task.chunk > 256*mib || task.threads < 1 || task.threads > 4 || task.rounds < 1 {

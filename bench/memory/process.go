@@ -23,7 +23,7 @@ type process struct {
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
 	ending sync.Once
-	// filled is closed once fill and err are set.
+	// filled is closed after fill and err are set.
 	filled chan struct{}
 	fill   Fill
 	err    error
@@ -70,7 +70,7 @@ func (p *process) read(out *bufio.Reader) (Fill, error) {
 		return p.silent(), nil
 	}
 	if err != nil {
-		return Fill{}, fmt.Errorf("read from fill: %w", err)
+		return Fill{}, fmt.Errorf("read the output of fill: %w", err)
 	}
 	return p.parse(line)
 }
@@ -91,13 +91,13 @@ func (p *process) parse(line []byte) (Fill, error) {
 		Pieces   uint64 `json:"pieces"`
 		Refused  uint64 `json:"smallest_refused_bytes"`
 		Refusals uint64 `json:"refusals"`
-		Outcome  string `json:"outcome"` // once the process has a context
+		Outcome  string `json:"outcome"` // after the process has a context
 		Error    int    `json:"error_code"`
 		Call     string `json:"call"`
 		Message  string `json:"message"`
 	}
 	if err := json.Unmarshal(line, &said); err != nil {
-		return Fill{}, fmt.Errorf("read what fill printed: %w: %s", err, line)
+		return Fill{}, fmt.Errorf("read the output of fill: %w: %s", err, line)
 	}
 	if said.Message != "" {
 		said.Error = -1

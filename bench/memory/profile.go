@@ -38,7 +38,7 @@ func profilesIn(dir string) ([]profile, error) {
 		return nil, err
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("no profiles in %s: name their directory with --profile-dir", dir)
+		return nil, fmt.Errorf("no profiles in %s: set --profile-dir to the directory of the profiles", dir)
 	}
 	all := []profile{kind}
 	for _, file := range files {

@@ -11,8 +11,8 @@ import (
 // limit.
 const outOfMemory = 2
 
-// notFound is CUDA_ERROR_NOT_FOUND. fill ends with notFound if the driver lacks a function of
-// fill's way.
+// notFound is CUDA_ERROR_NOT_FOUND. fill ends with notFound if the driver lacks a function that
+// fill needs.
 const notFound = 500
 
 // tolerance is the fraction of a limit that a library may leave ungranted if NVML lists
@@ -89,9 +89,9 @@ type physical struct {
 }
 
 // judge computes a point from the reports of processes and the memory that the processes physically
-// held. The last process filled after the other processes, so its refusals show the rest of the
-// limit. While contexts were made, no process held other memory. Memory that the driver reserves in
-// chunks beyond the granted size counts as held.
+// held. The refusals of the last process show the rest of the limit, because the last process
+// filled after the other processes. While contexts were made, no process held other memory. Memory
+// that the driver reserves in chunks beyond the granted size counts as held.
 func judge(way string, limit uint64, saw physical, fills []Fill, native sizes) Point {
 	p := Point{
 		Way: way, Limit: limit, Context: native.context, PhysicalPeak: saw.peak, Processes: len(fills),

@@ -39,7 +39,7 @@ func TestJudge(t *testing.T) {
 		refused   bool
 		broken    string
 	}{
-		{"all of it", 2 * gib, 2 * gib, []Fill{done("alloc", 3*gib/2, 1)}, 3 * gib / 2, 0, false, ""},
+		{"the whole limit", 2 * gib, 2 * gib, []Fill{done("alloc", 3*gib/2, 1)}, 3 * gib / 2, 0, false, ""},
 		{"a little less", 2 * gib, 2*gib - mib, []Fill{done("alloc", 3*gib/2-mib, 1)}, 3*gib/2 - mib, mib, false, ""},
 		{"a byte too many held", 2 * gib, 2*gib + 1, []Fill{done("alloc", 3*gib/2, 1)}, 3 * gib / 2, 0, false,
 			"held 1 bytes more than the limit"},

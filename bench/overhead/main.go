@@ -32,15 +32,15 @@ type options struct {
 }
 
 // errBroken reports that the measurements succeeded and break a rule.
-var errBroken = errors.New("the interposer costs more than promised")
+var errBroken = errors.New("a cost of the interposer exceeds the promise")
 
 func main() {
 	var o options
-	flag.StringVar(&o.build, "build", "build", "directory in which the project is built")
+	flag.StringVar(&o.build, "build", "build", "directory of the built project")
 	report.Flags(flag.CommandLine, &o.commit, &o.output)
-	flag.StringVar(&o.parts, "parts", "calls,starts,storms", "what to measure, separated by commas")
+	flag.StringVar(&o.parts, "parts", "calls,starts,storms", "parts to measure, separated by commas")
 	flag.StringVar(&o.profileDir, "profile-dir", "gpusim/profiles", "directory with the simulator's profiles")
-	flag.IntVar(&o.runs, "runs", 3, "times that the processes which make calls are started anew")
+	flag.IntVar(&o.runs, "runs", 3, "number of runs, each with new processes that make calls")
 	flag.IntVar(&o.rounds, "rounds", 200, "rounds of each run, in which each side makes its calls")
 	flag.IntVar(&o.startRounds, "starts", 100, "rounds in which each side starts a process")
 	flag.IntVar(&o.stormRounds, "storms", 40, "rounds in which each side starts many at once")

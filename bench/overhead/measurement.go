@@ -11,14 +11,14 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/bench/internal/report"
 )
 
-// These are the parts that can be measured separately.
+// These constants are the parts that can be measured separately.
 const (
 	partCalls  = "calls"
 	partStarts = "starts"
 	partStorms = "storms"
 )
 
-// These are the simulated drivers.
+// These constants are the simulated drivers.
 var (
 	bare     = driver{name: "bare"}
 	h200     = driver{name: "r580-h200", profile: "r580-h200"}
@@ -111,8 +111,9 @@ func (m *measurement) add(part string, measure func() ([]Result, error)) error {
 	return nil
 }
 
-// onBare measures the cost of the interposer itself. The bare driver starts immediately, so any
-// other work of a process is relatively large. Therefore no bound applies to storms on this driver.
+// onBare measures the cost of the interposer itself. On the bare driver, which starts immediately,
+// any other work of a process is relatively large. Therefore no bound applies to storms on this
+// driver.
 func (m *measurement) onBare(ctx context.Context, s *site) error {
 	return errors.Join(
 		m.add(partCalls, func() ([]Result, error) { return s.calls(ctx, bareCalls, m.runs, m.rounds) }),

@@ -47,7 +47,7 @@ func onOneProcessor(start func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		return fmt.Errorf("ask on which processors this may run: %w", err)
+		return fmt.Errorf("query the allowed processors: %w", err)
 	}
 	for cpu, left := 0, all.Count(); left > 0; cpu++ {
 		if all.IsSet(cpu) {
@@ -65,7 +65,7 @@ func onOneProcessor(start func() error) error {
 // time makes count calls and returns the time of one call in ns.
 func (s *server) time(call string, count int) (float64, error) {
 	if _, err := fmt.Fprintln(s.in, call, count); err != nil {
-		return 0, fmt.Errorf("%s: ask for %s: %w", s.side, call, err)
+		return 0, fmt.Errorf("%s: request %s: %w", s.side, call, err)
 	}
 	line, err := s.out.ReadBytes('\n')
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// These are the compared sides.
+// These constants are the compared sides.
 const (
-	control = "control" // native again: a difference is chance
+	control = "control" // native again, where a difference is due to chance
 	empty   = "empty"   // with two empty libraries preloaded
 	limited = "limited" // under a limit on memory
 	whole   = "whole"   // with the interposer, and limits of all memory
@@ -58,13 +58,13 @@ func newPrograms(build, profiles, temp string) (programs, error) {
 		profiles: profiles,
 	}
 	if err := os.CopyFS(p.lib, os.DirFS(filepath.Join(build, "lib"))); err != nil {
-		return p, fmt.Errorf("copy the interposer, which make builds: %w", err)
+		return p, fmt.Errorf("copy the interposer (make builds the interposer): %w", err)
 	}
 	if err := os.Mkdir(p.gpusim, 0o700); err != nil {
 		return p, err
 	}
 	if err := copySimulator(filepath.Join(build, "gpusim"), p.gpusim); err != nil {
-		return p, fmt.Errorf("copy the simulator, which make builds: %w", err)
+		return p, fmt.Errorf("copy the simulator (make builds the simulator): %w", err)
 	}
 	return p, nil
 }
@@ -106,8 +106,8 @@ type driver struct {
 const simulatedGPU = "uuid = GPU-6e72692d-7667-7075-2d62-656e63680000\nmemory = 512GiB\n"
 
 // startsAsOnH200 sets cuInit and the creation of a context to the durations of an H200. The
-// simulated driver sleeps, so concurrent starts do not wait for each other as starts may in a real
-// driver. Therefore the interposer's relative cost is larger on this driver.
+// simulated driver sleeps, so that concurrent starts do not wait for each other. Starts in a real
+// driver may wait. Therefore the interposer's relative cost is larger on the simulated driver.
 const startsAsOnH200 = "init = 100ms\ncontext_start = 100ms\n"
 
 func (d driver) config() string {
@@ -284,7 +284,7 @@ func (s *site) run(ctx context.Context, side string, said any, args ...string) e
 		return fmt.Errorf("%s: %s: calls %q: %w: %s", s.driver, side, args, err, output)
 	}
 	if err := json.Unmarshal(output, said); err != nil {
-		return fmt.Errorf("%s: %s: read what calls printed: %w: %s", s.driver, side, err, output)
+		return fmt.Errorf("%s: %s: read the output of calls: %w: %s", s.driver, side, err, output)
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func (l *ledgers) place(pod *corev1.Pod) error {
 		return err
 	}
 	if _, assigned := pod.Annotations[assign.Annotation]; !assigned {
-		return fmt.Errorf("it has no assignment")
+		return fmt.Errorf("the pod has no assignment")
 	}
 	if asked, err = assign.Obey(asked, pod, cards()); err != nil {
 		return err

@@ -30,7 +30,7 @@ type options struct {
 	rate                  float64
 }
 
-// These are the promises of nri-vgpu-scheduler.
+// These constants are the promises of nri-vgpu-scheduler.
 const (
 	leastRatio  = 0.8 // of kube-scheduler's throughput
 	mostP99     = 1   // milliseconds in the plugin
@@ -39,19 +39,19 @@ const (
 )
 
 // errBroken reports that the measurements succeeded and break a promise.
-var errBroken = errors.New("the scheduler costs more than promised")
+var errBroken = errors.New("a cost of the scheduler exceeds the promise")
 
 func main() {
 	cluster.Supervise()
 	var o options
-	flag.StringVar(&o.build, "build", "build", "directory in which the project is built")
+	flag.StringVar(&o.build, "build", "build", "directory of the built project")
 	flag.StringVar(&o.perf, "perf", "", "the benchmark of scheduler/perf, compiled; empty: measure no throughput")
 	report.Flags(flag.CommandLine, &o.commit, &o.output)
 	flag.StringVar(&o.workload, "workload", "5000Nodes_10000Pods", "workload of scheduler/perf/testdata/workloads.yaml; 500Nodes_1000Pods is short")
 	flag.IntVar(&o.rounds, "rounds", 3, "measurements of the throughput of each scheduler, alternating")
 	flag.IntVar(&o.nodes, "nodes", 5000, "nodes of the full cluster, each with eight GPUs")
 	flag.IntVar(&o.pods, "pods", 40000, "pods of the full cluster, each with a part of a GPU; 0: measure neither memory nor start")
-	flag.DurationVar(&o.churn, "churn", 0, "measure instead, for so long, nodes by kwok on which pods arrive and end while leaders are killed")
+	flag.DurationVar(&o.churn, "churn", 0, "measure only the churn of pods on kwok's nodes, with kills of leaders, for this time")
 	flag.Float64Var(&o.rate, "rate", 40, "pods that arrive in a second with --churn")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -91,7 +91,7 @@ func (r result) holds(o options) bool {
 
 func run(ctx context.Context, o options) (err error) {
 	if flag.NArg() > 0 || o.rounds < 1 || o.nodes < 1 || o.pods < 0 || o.churn < 0 || o.rate <= 0 {
-		return errors.New("every number must be positive, and there are no other arguments: see --help")
+		return errors.New("every number must be positive, without other arguments: see --help")
 	}
 	if o.build, err = filepath.Abs(o.build); err != nil {
 		return err

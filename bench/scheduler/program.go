@@ -38,7 +38,7 @@ func (p *program) stop() error {
 	killErr := p.process.Process.Kill()
 	_ = p.process.Wait() // the signal ends the process with an error
 	if status, ok := p.process.ProcessState.Sys().(syscall.WaitStatus); killErr != nil || !ok || status.Signal() != syscall.SIGKILL {
-		return fmt.Errorf("%s has ended by itself (%v); its log ends with: %s", p.name, p.process.ProcessState, lastLines(string(p.log()), 20))
+		return fmt.Errorf("stop %s: the program has ended already (%v); its log ends with: %s", p.name, p.process.ProcessState, lastLines(string(p.log()), 20))
 	}
 	return nil
 }

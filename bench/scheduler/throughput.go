@@ -17,7 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 )
 
-// These are the test cases of scheduler/perf/testdata/workloads.yaml.
+// These constants are the test cases of scheduler/perf/testdata/workloads.yaml.
 const (
 	basic = "SchedulingBasic"
 	vgpu  = "SchedulingVGPU"
@@ -112,7 +112,7 @@ func perf(ctx context.Context, o options, name, etcd, temp string) (round, error
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(files) != 1 {
-		return round{}, errors.Join(err, fmt.Errorf("it wrote %d results; want 1; its output ends with: %s", len(files), lastLines(string(out), 20)))
+		return round{}, errors.Join(err, fmt.Errorf("read the results of scheduler_perf: %d results, want 1; the output ends with: %s", len(files), lastLines(string(out), 20)))
 	}
 	text, err := os.ReadFile(files[0])
 	if err != nil {

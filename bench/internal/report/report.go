@@ -53,7 +53,7 @@ func cpuModel(path string) string {
 // Flags registers the flags of every benchmark: the commit of the sources, and the file of the
 // output for Open.
 func Flags(flags *flag.FlagSet, commit, output *string) {
-	flags.StringVar(commit, "commit", "", "what is measured, for the heading")
+	flags.StringVar(commit, "commit", "", "commit of the measured sources, for the heading")
 	flags.StringVar(output, "output", "", "file for the JSON lines instead of the standard output")
 }
 
@@ -95,7 +95,7 @@ func (l *Lines) Close() error {
 	return l.closer.Close()
 }
 
-// These are the values of GPU.
+// These constants are the values of GPU.
 const (
 	Real      = "real"
 	Simulated = "simulated"

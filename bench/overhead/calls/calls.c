@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// calls times driver calls as a program sees them. calls measures the library
-// that the loader selects. The caller compares the times of different
-// libraries.
+// calls times driver calls, like a program that makes the calls. calls measures the library that
+// the loader selects. The caller compares the times of different libraries.
 //
 // As a server, calls makes a context and waits. For each line "CALL COUNT" on the standard input,
 // the server makes COUNT calls and prints the time. Therefore a caller can time two servers with
@@ -337,7 +336,7 @@ int main(int argc, char **argv)
 	uint64_t storm = 0;
 	const struct wl_option table[] = {
 		{"once", WL_OPTION_FLAG, &once,
-		 "print what opening the driver and cuInit took, and end"},
+		 "print the duration of opening the driver and of cuInit, and end"},
 		{"context", WL_OPTION_FLAG, &context,
 		 "with --once: make a context, too"},
 		{"storm", WL_OPTION_COUNT, &storm,
@@ -350,7 +349,7 @@ int main(int argc, char **argv)
 	wl_options_parse(argc, argv,
 			 "Time driver calls. Reads lines of CALL COUNT (calls: "
 			 "async, alloc, meminfo, meminfo-apart, launch) and "
-			 "prints, for each, the ns that they took as one JSON "
+			 "prints, for each line, the ns of all calls as one JSON "
 			 "line.",
 			 table);
 	if (storm)
