@@ -11,8 +11,8 @@ struct sim_module {
 	struct sim_context *context; /* NULL: a library, which is charged at first use */
 	struct sim_device *device;
 	struct ptx ptx;
-	struct sim_function *functions; /* one per entry */
-	CUdeviceptr *globals;           /* one per global variable */
+	struct sim_function *functions; /* a function for each entry */
+	CUdeviceptr *globals;           /* an address for each global variable */
 	uint64_t charged;
 	uint64_t stated; /* machine code bytes that a compressed image states; 0: from the text */
 	uint64_t unloaded; /* bytes of code that the first use of a function loads */

@@ -66,7 +66,7 @@ NVML_FUNCTION(nvmlSystemGetProcessName, unsigned pid, char *name, unsigned lengt
 	close(fd);
 	if (size <= 0)
 		return NVML_ERROR_NOT_FOUND;
-	text[size] = '\0'; /* zeros separate the arguments: the first is the program */
+	text[size] = '\0'; /* zeros separate the arguments, of which the first argument is the program */
 	(void)snprintf(name, length, "%s", text);
 	return NVML_SUCCESS;
 }

@@ -14,7 +14,7 @@ enum { vg_agent_path_size = 108 };
 // long.
 void vg_registration_path(const char *dir, char path[vg_agent_path_size]);
 
-// vg_registration_send sends to the agent's socket that this process holds a slot.
+// vg_registration_send registers this process, which holds a slot, with the agent.
 // vg_registration_send takes a millisecond at most, and leaves no open descriptor and no thread.
 // Without an agent, vg_registration_send has no effect.
 void vg_registration_send(const char *path, uint32_t slot);
