@@ -64,7 +64,7 @@ func TestRunner(t *testing.T) {
 				t.Errorf("%s: target %v, error %v, throughput %v", test.name, got.TargetPercent, got.ErrorPoints, got.ThroughputPercent)
 			}
 		}
-		want := 3 // one without limits, two points
+		want := 3 // a run without limits, and two points
 		if test.unlimited.share < saturated {
 			want = 4
 		}

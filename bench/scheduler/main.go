@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command scheduler measures nri-vgpu-scheduler. Kubernetes' scheduler_perf measures the throughput
-// relative to kube-scheduler. The command also measures memory and start in a cluster full of pods.
-// The API server and etcd are real. The Nodes have no kubelets.
+// relative to kube-scheduler. The command also measures the memory and the start of the scheduler
+// in a cluster full of pods. The API server and etcd are real. The Nodes have no kubelets.
 //
 // The command exits with 1 if a promise is broken.
 package main
