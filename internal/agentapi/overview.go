@@ -19,7 +19,7 @@ type Overview struct {
 	// Pool is the pool of config.toml whose configuration the node applies, or "".
 	Pool string `json:"pool,omitempty"`
 	// LeftOut are the UUIDs of the GPUs that the node does not offer. OfferedTwice are the UUIDs of
-	// the GPUs that another device plugin also offers. Both are empty in a container.
+	// the GPUs that another device plugin also offers. In a container, both lists are empty.
 	LeftOut      []string `json:"leftOut,omitempty"`
 	OfferedTwice []string `json:"offeredTwice,omitempty"`
 	// Foreign is the number of containers that request each resource of another device plugin.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers queries to the agent. Whatever the agent does, a query takes no longer than 20
-// ms and leaves no resources behind. Only a complete answer is accepted.
+// This test covers queries to the agent. A query takes no longer than 20 ms and leaves no resources
+// behind, whatever the agent does. Only a complete answer is accepted.
 
 #define _GNU_SOURCE
 #include "pages/held.h"

@@ -107,7 +107,7 @@ static void test_idle_ones_hold_nobody_back(void)
 	CHECK(passes(equal, 1));
 }
 
-// Whatever values the page has, no wait is longer than the time to pay off the deepest debt.
+// No wait is longer than the time to pay off the deepest debt, with any values on the page.
 static void test_forged_pages(void)
 {
 	static const uint32_t equal[] = {part, part};

@@ -13,7 +13,7 @@
 
 enum {
 	wl_in_flight = 300, // kernels, each with an event: a queue has room for 1,024
-	wl_far = 5,         // events this many kernels apart have others' slices between them
+	wl_far = 5,         // events this many kernels apart have other containers' slices between them
 };
 
 static const uint64_t wl_kernel_ns = 20000;

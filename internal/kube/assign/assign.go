@@ -20,7 +20,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// Annotation is the annotation of a pod that lists the GPUs of each container. Its value is a JSON
+// Annotation is the annotation of a pod that lists the GPUs of each container. The value is a JSON
 // object from container names to lists of UUIDs. A list has one UUID for each share that the
 // container requests. If the scheduler divided a share, the list has an entry for each piece. The
 // entry consists of the UUID, a colon, and the piece's part of the GPU in parts per million.

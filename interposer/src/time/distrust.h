@@ -13,8 +13,8 @@
 
 struct vg_meter;
 
-// vg_distrust_lapsed counts a claim on others' time if `ns` of the claim, a positive number, has
-// lapsed.
+// vg_distrust_lapsed counts a claim on other containers' time if `ns` of the claim, a positive
+// number, has lapsed.
 void vg_distrust_lapsed(const struct vg_meter *meter, int64_t ns);
 
 // vg_distrust_unpassed counts work if the work's probes came back together with the work's end

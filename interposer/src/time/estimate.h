@@ -45,8 +45,8 @@ struct vg_class {
 	uint32_t seen;     // observations in the current window
 	uint32_t averaged; // observations in the mean, up to a few
 	struct vg_sum waited; // from the time that programs waited for the work
-	struct vg_sum unsure; // from events, with others' slices between them
-	struct vg_sum sure;   // from events, without others' slices
+	struct vg_sum unsure; // from events, with other containers' slices between them
+	struct vg_sum sure;   // from events, without other containers' slices
 };
 
 // vg_estimate_is_known reports whether the class has been measured and its length does not vary. A
@@ -75,14 +75,15 @@ void vg_estimate_observe(struct vg_class *class, uint64_t ns, uint64_t error, ui
 void vg_estimate_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now);
 void vg_estimate_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
-// vg_estimate_observe_roughly adds an observation from which others' slices were deducted. The
-// observation may be too high or too low.
+// vg_estimate_observe_roughly adds an observation from which other containers' slices were
+// deducted. The observation may be too high or too low.
 void vg_estimate_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
 // vg_estimate_compare records that measured work of the class took `more` ns beyond its charge, or
 // no longer than its charge if `more` is 0. `sure` is true if the time contains no slices of other
 // processes. One sure excess, or several unsure excesses, start a check of the class, unless the
-// last check was recent. During a check, the meter measures each piece and deducts others' slices.
+// last check was recent. During a check, the meter measures each piece and deducts other
+// containers' slices.
 void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now);
 
 // vg_estimate_waited records the time that a program waited for unmeasured work of the class.

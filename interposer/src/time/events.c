@@ -67,13 +67,13 @@ struct vg_took {
 	int64_t ns;
 	int64_t fresh; // part of `ns` that no other stream has accounted for
 	bool sure;   // the time contains no slices of others, as probes or their absence show
-	bool rough;  // others' slices were deducted from the time
+	bool rough;  // other containers' slices were deducted from the time
 	bool unpaid; // some slices may remain: others were charged less than probes measured
 };
 
-// vg_deduct returns the part of `claim` ns that is deducted as others' time, because the others
-// were charged for that part. vg_claims_settle deducts the rest if the other processes are charged
-// soon.
+// vg_deduct returns the part of `claim` ns that is deducted as other containers' time, because the
+// other containers were charged for that part. vg_claims_settle deducts the rest if the other
+// processes are charged soon.
 static int64_t vg_deduct(struct vg_meter *meter, int64_t claim, uint64_t now)
 {
 	uint64_t charged = vg_others_charged(meter->pages, meter->device, now);
@@ -126,9 +126,9 @@ static int64_t vg_share_of(int64_t claim, int64_t fresh, int64_t interval)
 	return part < claim ? part : claim;
 }
 
-// vg_own_part deducts others' slices from an interval, as far as probes measured the slices and
-// others were charged. If probes cover only a part of the interval, vg_own_part deducts the
-// measured time only from work of unknown length.
+// vg_own_part deducts other containers' slices from an interval, as far as probes measured the
+// slices and other containers were charged. If probes cover only a part of the interval,
+// vg_own_part deducts the measured time only from work of unknown length.
 static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segment *segment,
 				  int64_t interval, int64_t fresh, uint64_t now)
 {
@@ -147,7 +147,7 @@ static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segmen
 	took.sure = claim >= 0;
 	if (!took.sure)
 		claim = segment->fresh ? vg_probe_seen(&meter->probe, segment->end, interval) : 0;
-	// If several streams run at the same time, others' slices are deducted only once.
+	// If several streams run at the same time, other containers' slices are deducted only once.
 	part = vg_share_of(claim, fresh, interval);
 	took.fresh -= vg_deduct(meter, part, now);
 	took.unpaid = took.fresh > fresh - part;
@@ -156,10 +156,10 @@ static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segmen
 	return took;
 }
 
-// vg_settle_unsure charges a segment that contains an unknown part of others' time. For short work,
-// a large excess counts as others' time. Long work is charged the whole excess, because the work
-// may have become longer. Others' charges are not deducted, because the charges may belong to
-// another time.
+// vg_settle_unsure charges a segment that contains an unknown part of other containers' time. For
+// short work, a large excess counts as other containers' time. Long work is charged the whole
+// excess, because the work may have become longer. The other containers' charges are not deducted,
+// because the charges may belong to another time.
 static void vg_settle_unsure(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
 			     int64_t took)
 {
@@ -201,8 +201,9 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 	if (ns == 0 || (took.unpaid && class->measured))
 		return; // the events did not measure the work
 	class->company = segment->many;
-	// If the length varies, the minimum does not predict the length of other pieces. For short work
-	// of constant length, pieces without others' slices are better than pieces with deductions.
+	// If the length varies, the minimum does not predict the length of other pieces. For short
+	// work of constant length, pieces without other containers' slices are better than pieces
+	// with deductions.
 	if (class->unsteady > now) {
 		vg_estimate_observe_roughly(class, ns, error, now);
 		return;

@@ -67,9 +67,9 @@ static uint32_t vg_median(int64_t *values, uint32_t count)
 	return (uint32_t)vg_min((uint64_t)values[count / 2], UINT32_MAX);
 }
 
-// vg_fit_turns collects the times between two stretches of others' time. vg_fit_turns returns the
-// median in ns, or 0 without enough times. Probes do not show turns that are shorter than the
-// interval of the probes. vg_fit_turns skips these turns.
+// vg_fit_turns collects the times between two stretches of other containers' time. vg_fit_turns
+// returns the median in ns, or 0 without enough times. Probes do not show turns that are shorter
+// than the interval of the probes. vg_fit_turns skips these turns.
 static uint32_t vg_fit_turns(struct vg_fit *fit, const struct vg_probe *probe)
 {
 	uint32_t turn = 0;

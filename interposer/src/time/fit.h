@@ -20,7 +20,7 @@ struct vg_fit {
 	int64_t window;    // the probes' window that was processed last
 	int64_t at, delay; // start and least delay of the first window of the fit
 	uint32_t journeys; // probes processed
-	uint32_t seen;     // stretches of others' time processed
+	uint32_t seen;     // stretches of other containers' time processed
 	int64_t turns[vg_turns]; // times between two of these stretches
 	uint32_t turn_count;
 };

@@ -111,8 +111,8 @@ static inline bool vg_stream_is_full(const struct vg_stream *stream)
 struct vg_union {
 	int64_t ns;
 	int64_t charged;
-	bool unsure; // the time may contain others' slices
-	bool rough;  // others' slices were deducted from the time
+	bool unsure; // the time may contain other containers' slices
+	bool rough;  // other containers' slices were deducted from the time
 };
 
 // vg_wall is the unfinished work of streams without events.
@@ -162,7 +162,7 @@ struct vg_forgotten {
 struct vg_pages;
 
 struct vg_meter {
-	const struct vg_pages *pages; // the limits and usage pages have others' time
+	const struct vg_pages *pages; // the limits and usage pages have other containers' time
 	uint32_t device;        // index of the GPU
 	struct vg_mutex mutex;
 	_Atomic uint32_t passes; // number of locks of the mutex
@@ -175,8 +175,8 @@ struct vg_meter {
 	int64_t outstanding;    // ns charged for work not known to be done
 	uint32_t pieces;        // pieces of work that are not known to be done
 	int64_t owed;           // ns to charge to the bucket; negative: to refund
-	uint64_t deducted;      // ns deducted from others' charges (others.h)
-	int64_t claimed;        // charged ns that are still to be deducted as others' time
+	uint64_t deducted;      // ns deducted from other containers' charges (others.h)
+	int64_t claimed;        // charged ns that are still to be deducted as other containers' time
 	uint64_t claimed_at;    // vg_now of the last increase of `claimed`
 	struct vg_clock clock;
 	struct vg_fastpath fastpath;
@@ -315,8 +315,8 @@ void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment);
 // vg_meter_busy_until returns the vg_now at which all work is expected to be done.
 uint64_t vg_meter_busy_until(const struct vg_meter *meter);
 
-// vg_meter_has_long_work reports whether unfinished work is so long that others' slices, if any,
-// must be deducted from the work.
+// vg_meter_has_long_work reports whether unfinished work is so long that other containers' slices,
+// if any, must be deducted from the work.
 bool vg_meter_has_long_work(const struct vg_meter *meter);
 
 // vg_meter_drop_gone drops destroyed streams whose work has been measured. vg_meter_drop_gone moves

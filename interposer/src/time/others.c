@@ -6,7 +6,7 @@
 
 // vg_others_look sets `at` to the vg_now at which the agent last counted. vg_others_look sets `ppm`
 // to the part of the GPU's time that other containers may have, in parts per million.
-// vg_others_look reports whether an agent counts others' time.
+// vg_others_look reports whether an agent counts other containers' time.
 static bool vg_others_look(const struct vg_pages *pages, uint32_t device, uint64_t *at, uint32_t *ppm)
 {
 	uint64_t word = vg_load(&pages->limits->others_looks[device]);

@@ -3,20 +3,21 @@
 // This header covers the time that may be deducted for others on a GPU. Others are other
 // containers, and other processes of this container.
 //
-// The time between two events also contains others' slices. Probes measure the others' part of the
-// time, but a card or a driver may distort the measurement. For example, clocks drift apart, and
-// streams share queues. Therefore the meter deducts at most the time that the others were charged.
-// The agent counts other containers' charges on the limits page. Whatever the probes report, the
-// charges of all processes of a GPU therefore add up to the busy time of the GPU.
+// The time between two events also contains other containers' slices. Probes measure the other
+// containers' part of the time, but a card or a driver may distort the measurement. For example,
+// clocks drift apart, and streams share queues. Therefore the meter deducts at most the time that
+// the other containers were charged. The agent counts other containers' charges on the limits page.
+// Therefore the charges of all processes of a GPU add up to the busy time of the GPU, whatever the
+// probes report.
 
 #ifndef VG_OTHERS_H
 #define VG_OTHERS_H
 
 #include "pages/pages.h"
 
-// vg_others_late_ns is the longest time for which a deduction waits for others' charges, or a
-// charge for deductions. The throttle charges work before or after the work runs. The agent counts
-// the charge some milliseconds later.
+// vg_others_late_ns is the longest time for which a deduction waits for other containers' charges,
+// or a charge for deductions. The throttle charges work before or after the work runs. The agent
+// counts the charge some milliseconds later.
 enum { vg_others_late_ns = 100000000 };
 
 // vg_others_charged returns the time that all others on a GPU were charged up to `now`, in ns since

@@ -10,7 +10,7 @@ enum {
 	vg_stream_non_blocking = 1,
 	vg_probe_slow_ns = 30000, // a slower call may have waited for a processor
 	// vg_unknown_part is the fraction of an interval, at either end, that needs no probes. The
-	// first probe may wait for others' slices, too.
+	// first probe may wait for other containers' slices, too.
 	vg_unknown_part = 16,
 };
 

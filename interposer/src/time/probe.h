@@ -35,7 +35,7 @@ struct vg_probe {
 	struct vg_stretches seen;
 };
 
-// vg_probe_send records a probe. If the recording fails, others' time stays unknown.
+// vg_probe_send records a probe. If the recording fails, other containers' time stays unknown.
 void vg_probe_send(struct vg_probe *probe, uint64_t context, uint64_t now);
 
 // vg_probe_read processes the probes that have come back.

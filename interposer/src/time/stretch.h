@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 enum {
-	vg_most_stretches = 1024, // remembered stretches of others' time
+	vg_most_stretches = 1024, // remembered stretches of other containers' time
 	vg_most_journeys = 64,    // remembered probes
 	vg_probe_gap_ns = 2000000, // time without a probe from which the state is unknown
 };
@@ -25,7 +25,7 @@ struct vg_stretch {
 	int64_t from, to;
 };
 
-// vg_stretches is a record of others' time.
+// vg_stretches is a record of other containers' time.
 struct vg_stretches {
 	bool offset_known;
 	int64_t offset;  // least delay of recent probes, from the host's clock to the GPU's
