@@ -55,7 +55,7 @@ func (h *Hook) Resize(podUID, container string, shares []request.Share) error {
 	if err := h.lower(before, after); err != nil {
 		return errors.Join(err, h.updateLimits(before))
 	}
-	// Placements hold h.mu, too: the room is still there.
+	// Every placement holds h.mu, so the capacity that TryResize found is still free.
 	h.opts.Ledger.SetResized(after)
 	if err := h.persist(after); err != nil {
 		h.opts.Ledger.SetResized(before)

@@ -323,7 +323,8 @@ func (p Pod) containers(all []agentapi.Overview) (own []agentapi.Container, at t
 	return own, at
 }
 
-// held returns findings about limits that are reached or may not hold.
+// held returns findings about the pod's GPUs: reached limits, limits that may not hold, and
+// unhealthy GPUs.
 func (p Pod) held() []doctor.Finding {
 	before, began := p.containers(p.Before)
 	after, ended := p.containers(p.After)

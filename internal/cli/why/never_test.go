@@ -44,7 +44,7 @@ func TestNever(t *testing.T) {
 	}
 }
 
-// Wishes for GPUs that no node has never come true.
+// TestNeverByWishes checks that no node can ever start a pod that names only GPUs of no node.
 func TestNeverByWishes(t *testing.T) {
 	asked := request.Pod{Containers: []request.Container{{Name: "a", Kind: request.App, Shares: []request.Share{{Memory: request.Memory{PPM: 1}, GPUs: []string{"GPU-9"}}}}}}
 	if got := Never(asked, [][]placement.Room{{{UUID: "GPU-0", MemoryBytes: gib}}}); !strings.Contains(got, "no GPU is suitable") {
