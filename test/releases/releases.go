@@ -141,25 +141,44 @@ func compile(ctx context.Context, dir, version string) error {
 	for _, variable := range versionVariables {
 		build[4] += " -X github.com/nri-vgpu/nri-vgpu/" + variable + "=" + version
 	}
+	others, err := withoutCgo(dir)
+	if err != nil {
+		return err
+	}
 	for _, step := range []struct {
 		cgo  string
 		args []string
 	}{
 		{"1", []string{"make", "-j2", "c", "C_ROOMS=" + rooms, "BUILD=" + filepath.Join(dir, "build"), "VERSION=" + version}},
 		{"1", append(build, "./cmd/nri-vgpu")},
-		{"0", append(build, "./cmd/extended-resource-patcher", "./cmd/vgpuctl", "./cmd/nri-vgpu-guard")},
+		{"0", append(build, others...)},
 		{"1", []string{"go", "run", "./deploy/image", "--build", "build", "--version", version}},
 	} {
 		cmd := exec.CommandContext(ctx, step.args[0], step.args[1:]...)
 		cmd.Dir = dir
 		// If make runs the tests, the variables of make must not apply.
 		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=", "CGO_ENABLED="+step.cgo,
-			"GOFLAGS=-trimpath", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
+			"GOFLAGS=-trimpath -tags=grpcnotrace", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
 		if err := run(cmd); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// withoutCgo returns the programs of a release that need no cgo: all programs except the agent.
+func withoutCgo(dir string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, "cmd"))
+	if err != nil {
+		return nil, fmt.Errorf("list the programs: %w", err)
+	}
+	var programs []string
+	for _, entry := range entries {
+		if name := entry.Name(); entry.IsDir() && name != "nri-vgpu" {
+			programs = append(programs, "./cmd/"+name)
+		}
+	}
+	return programs, nil
 }
 
 func (b Builder) cache() (string, error) {
