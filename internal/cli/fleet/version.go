@@ -49,8 +49,11 @@ func (f *Fleet) Version(ctx context.Context) (Version, error) {
 		v.Policies = v.Policies || served.APIResources[i].Name == mutating
 	}
 	var policies metav1.PartialObjectMetadataList
-	if !v.Policies || f.read(ctx, admission+"/"+mutating, &policies) != nil {
+	if !v.Policies {
 		return v, nil
+	}
+	if err := f.read(ctx, admission+"/"+mutating, &policies); err != nil {
+		return v, nil //nolint:nilerr // few users may list policies, and the doctor works without them
 	}
 	v.FitMissing = !slices.ContainsFunc(policies.Items, func(p metav1.PartialObjectMetadata) bool {
 		return p.Labels["app.kubernetes.io/part-of"] == "nri-vgpu" && strings.HasSuffix(p.Name, fitSuffix)
