@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -27,7 +29,7 @@ func TestEachRightIsNeeded(t *testing.T) {
 	allow(t)
 	for name, c := range map[string]struct {
 		remove func(*testing.T) (restore func())
-		broken func(*testing.T) bool
+		broken func(*testing.T) error
 	}{
 		"the view lists pods":            {rules("roles", testbed.Namespace, "nri-vgpu-view", 0), readerGets("pods is forbidden")},
 		"the view gets /overview":        {rules("clusterroles", "", "nri-vgpu-view", 0), agentAnswers(http.StatusForbidden)},
@@ -38,11 +40,12 @@ func TestEachRightIsNeeded(t *testing.T) {
 		"readers connect to the Service": {rules("roles", testbed.Namespace, "nri-vgpu-viewer", 1), readerGets("forbidden")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sound := func() bool { return readerGets("")(t) && agentAnswers(http.StatusOK)(t) }
-			eventually.Holds(t, patience, "all works with all rights", sound)
+			eventually.Succeeds(t, patience, "all works with all rights", func(context.Context) error {
+				return errors.Join(readerGets("")(t), agentAnswers(http.StatusOK)(t))
+			})
 			restore := c.remove(t)
 			defer restore()
-			eventually.Holds(t, patience, "the right is missed", func() bool {
+			eventually.Succeeds(t, patience, "the right is missed", func(context.Context) error {
 				time.Sleep(time.Second) // the view and the agents review two tokens a second of a client
 				return c.broken(t)
 			})
@@ -118,36 +121,45 @@ func reviewsWithout(account string) func(*testing.T) func() {
 	}
 }
 
-// readerGets returns a function that reports whether kubectl vgpu fails for a reader with an error
-// that contains a text. If the text is "", the function reports whether kubectl vgpu works. Each
-// call uses a new token.
-func readerGets(text string) func(*testing.T) bool {
-	return func(t *testing.T) bool {
+// readerGets returns a check that kubectl vgpu fails for a reader with an error that contains a text.
+// If the text is "", kubectl vgpu must work. Each call uses a new token.
+func readerGets(text string) func(*testing.T) error {
+	return func(t *testing.T) error {
+		t.Helper()
 		_, err := bed.KubectlVgpu(t.Context(), "--as", reader, "get", "gpus")
-		if text == "" || err == nil {
-			return text == "" && err == nil
+		switch {
+		case text == "":
+			return err
+		case err == nil:
+			return errors.New("kubectl vgpu works")
+		case !strings.Contains(err.Error(), text):
+			return fmt.Errorf("want an error with %q: %w", text, err)
+		default:
+			return nil
 		}
-		return strings.Contains(err.Error(), text)
 	}
 }
 
-// agentAnswers returns a function that reports whether the agent answers the view with a status. Each
-// call uses a new token of the view.
-func agentAnswers(status int) func(*testing.T) bool {
+// agentAnswers returns a check that the agent answers the view with a status. Each call uses a new
+// token of the view.
+func agentAnswers(status int) func(*testing.T) error {
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	return func(t *testing.T) bool {
+	return func(t *testing.T) error {
 		t.Helper()
 		where := "https://" + net.JoinHostPort(bed.Cluster.Address, "9398") + agentapi.OverviewPath
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, where, nil)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		request.Header.Set("Authorization", "Bearer "+tokenOf(t, testbed.Namespace, "nri-vgpu-view"))
 		answer, err := client.Do(request)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		answer.Body.Close()
-		return answer.StatusCode == status
+		if answer.StatusCode != status {
+			return fmt.Errorf("the agent answers %s, want %d", answer.Status, status)
+		}
+		return nil
 	}
 }
