@@ -121,7 +121,11 @@ func (f *Fleet) view(ctx context.Context) ([]agentapi.Overview, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := f.viewRequest().Suffix(agentapi.FleetPath).SetHeader(agentapi.TokenHeader, token).DoRaw(ctx)
+	result := f.viewRequest().Suffix(agentapi.FleetPath).SetHeader(agentapi.TokenHeader, token).Do(ctx)
+	if err := result.Error(); err != nil { // with the API server's reason
+		return nil, fmt.Errorf("ask nri-vgpu-view: %w", err)
+	}
+	answer, err := result.Raw()
 	if err != nil {
 		return nil, fmt.Errorf("ask nri-vgpu-view: %w", err)
 	}
