@@ -208,24 +208,31 @@ func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 // of resources.
 func TestPolicyKnowsTheDefaultNames(t *testing.T) {
 	policy := find[admissionv1.ValidatingAdmissionPolicy](t)["extended-resource-patcher"]
-	k := slices.IndexFunc(policy.Spec.Variables, func(v admissionv1.Variable) bool { return v.Name == "defaults" })
-	if k < 0 {
-		t.Fatal("the policy has no variable defaults")
+	list := func(name string) (names []string) {
+		t.Helper()
+		k := slices.IndexFunc(policy.Spec.Variables, func(v admissionv1.Variable) bool { return v.Name == name })
+		if k < 0 {
+			t.Fatalf("the policy has no variable %s", name)
+		}
+		if err := utiljson.Unmarshal([]byte(policy.Spec.Variables[k].Expression), &names); err != nil {
+			t.Fatal(err)
+		}
+		return names
 	}
-	var got []string
-	if err := utiljson.Unmarshal([]byte(policy.Spec.Variables[k].Expression), &got); err != nil {
-		t.Fatal(err)
-	}
+	got := list("defaults")
 	d := config.Default().Dialects
 	want := []string{
 		d.Native.Number, d.Native.Memory, d.Native.MemoryPercentage, d.Native.Cores, d.Alnair.Memory, d.Alnair.Compute, d.AWS.Slots,
 		d.Volcano.Number, d.Volcano.Memory, d.Volcano.MemoryPercentage, d.Volcano.Cores,
-		d.HAMi.Number, d.HAMi.Memory, d.HAMi.MemoryPercentage, d.HAMi.Cores, d.HAMi.Priority,
 	}
 	for _, s := range d.MetaGPU.DeviceSharing {
 		want = append(want, s.ResourceName)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("names (-default +policy):\n%s", diff)
+	}
+	ofHAMi := []string{d.HAMi.Number, d.HAMi.Memory, d.HAMi.MemoryPercentage, d.HAMi.Cores, d.HAMi.Priority}
+	if diff := cmp.Diff(ofHAMi, list("defaultsOfHAMi")); diff != "" {
+		t.Errorf("names of HAMi (-default +policy):\n%s", diff)
 	}
 }
