@@ -5,12 +5,9 @@ package explain
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +15,6 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/why"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -311,102 +307,6 @@ func (p Pod) full() bool {
 	})
 }
 
-// containers returns the pod's containers in an observation, and its time.
-func (p Pod) containers(all []agentapi.Overview) (own []agentapi.Container, at time.Time) {
-	for _, o := range all {
-		for _, c := range o.Containers {
-			if c.Namespace == p.Pod.Namespace && c.Pod == p.Pod.Name {
-				own, at = append(own, c), o.At
-			}
-		}
-	}
-	return own, at
-}
-
-// held returns findings about the pod's GPUs: reached limits, limits that may not hold, and
-// unhealthy GPUs.
-func (p Pod) held() []doctor.Finding {
-	before, began := p.containers(p.Before)
-	after, ended := p.containers(p.After)
-	var all []doctor.Finding
-	for _, c := range after {
-		for _, s := range c.GPUs {
-			all = append(all, atMemoryLimit(c, s)...)
-			all = append(all, metered(c, s)...)
-			all = append(all, throttled(c, s, earlier(before, c, s), ended.Sub(began))...)
-			if s.Unhealthy != "" {
-				all = append(all, problem("gpu", "delete the pod to have it placed anew; on the node: nvidia-smi -q -i "+s.UUID,
-					"container %s is on GPU %d, which is unhealthy: %s", c.Container, s.Index, s.Unhealthy))
-			}
-		}
-	}
-	return all
-}
-
-func earlier(before []agentapi.Container, c agentapi.Container, s agentapi.Share) *agentapi.Account {
-	for _, b := range before {
-		for _, had := range b.GPUs {
-			if b.PodUID == c.PodUID && b.Container == c.Container && had.UUID == s.UUID {
-				return had.Account
-			}
-		}
-	}
-	return nil
-}
-
-func atMemoryLimit(c agentapi.Container, s agentapi.Share) []doctor.Finding {
-	if s.Account == nil || s.Account.Refusals == 0 {
-		return nil
-	}
-	return []doctor.Finding{warning("memory", "ask for more memory of the GPU, or have the program use less (smaller batches, no growing cache)",
-		"container %s was refused %d allocations at its limit: it has %d of %d MiB of GPU %d, and the last asked for %d MiB more (%s)",
-		c.Container, s.Account.Refusals, s.Account.MemoryBytes>>20, s.MemoryLimitBytes>>20, s.Index, roundUp(s.Account.RefusedBytes), s.Account.RefusedWay)}
-}
-
-// metered returns a finding if a container's limit on GPU time may not hold.
-func metered(c agentapi.Container, s agentapi.Share) []doctor.Finding {
-	if s.Meter == nil || !s.Meter.Disagrees {
-		return nil
-	}
-	return []doctor.Finding{warning("meter", doctor.MeterAdvice, "container %s was charged %.1f %% of the time of GPU %d, and the driver saw it have %.1f %% in %s: %.1f points beyond the error of %d samples",
-		c.Container, 100*s.Meter.Metered, s.Index, 100*s.Meter.Observed, show.Seconds(s.Meter.Seconds), math.Abs(100*s.Meter.Disagreement), s.Meter.Samples)}
-}
-
-// ratioOf formats the ratio of observed to metered time, with its bounds.
-func ratioOf(m *agentapi.Meter) string {
-	if m == nil || m.Ratio == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f (%.2f to %.2f)", m.Ratio, m.Low, m.High)
-}
-
-func roundUp(bytes uint64) uint64 { return (bytes + 1<<20 - 1) >> 20 }
-
-func throttled(c agentapi.Container, s agentapi.Share, before *agentapi.Account, between time.Duration) []doctor.Finding {
-	if s.ComputeLimitPPM == 0 || s.Account == nil || s.Account.ThrottledSeconds == 0 {
-		return nil
-	}
-	rate := 0.0
-	if before != nil && between > 0 {
-		rate = max(s.Account.ThrottledSeconds-before.ThrottledSeconds, 0) / between.Seconds()
-	}
-	limit := float64(s.ComputeLimitPPM) / 10_000
-	if rate < muchHeld && (s.Utilisation == nil || *s.Utilisation < nearLimit*limit) {
-		return nil // the container was throttled earlier, not now
-	}
-	fix := fmt.Sprintf("this is its limit at work. For more ask for more (%svgpu-cores), or let it have what others leave idle: the annotation %s<resource> with a maximum, or %s: share, where the node lets pods choose",
-		ownPrefix, request.MaximumAnnotation, request.PolicyAnnotation)
-	switch {
-	case s.ComputeMaximumPPM > 0 && s.Utilisation != nil && *s.Utilisation >= nearLimit*float64(s.ComputeMaximumPPM)/10_000:
-		fix = fmt.Sprintf("this is its maximum at work. For more raise that (%s<resource>)", request.MaximumAnnotation)
-	case s.ComputeMaximumPPM > 0:
-		fix = fmt.Sprintf("it has its guarantee, and others need the rest. For more ask for more (%svgpu-cores)", ownPrefix)
-	}
-	return []doctor.Finding{warning("time", fix,
-		"container %s is held back by its limit on GPU time: it has %s of GPU %d, and its threads waited %.2f s of each second just now, %s in all",
-		c.Container, show.TimeOfLimit(&s), s.Index, rate, show.Seconds(s.Account.ThrottledSeconds))}
-}
-
 // node returns a finding if the pod's node is not ready for GPU containers.
 func (p Pod) node() []doctor.Finding {
 	for i := range p.Nodes {
@@ -418,97 +318,4 @@ func (p Pod) node() []doctor.Finding {
 		}
 	}
 	return nil
-}
-
-// Write writes the facts, the findings and the Events.
-func (p Pod) Write(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "Name:\t%s\n", p.Pod.Name)
-	fmt.Fprintf(t, "Namespace:\t%s\n", p.Pod.Namespace)
-	fmt.Fprintf(t, "Node:\t%s\n", cmp.Or(p.Pod.Spec.NodeName, "none yet"))
-	fmt.Fprintf(t, "Status:\t%s\n", Status(p.Pod))
-	for i, c := range slices.Concat(p.Pod.Spec.InitContainers, p.Pod.Spec.Containers) {
-		label := ""
-		if i == 0 {
-			label = "Asks for:"
-		}
-		fmt.Fprintf(t, "%s\t%s: %s\n", label, c.Name, show.Requested(Asked(c, p.Nodes)))
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if err := p.writeGPUs(w); err != nil {
-		return err
-	}
-	if err := writeFindings(w, p.Findings()); err != nil {
-		return err
-	}
-	return writeEvents(w, p.ownEvents(), p.Now)
-}
-
-// ownEvents returns the Events without those in which kubelet repeats a refusal that the agent
-// reports.
-func (p Pod) ownEvents() []corev1.Event {
-	refused := slices.ContainsFunc(p.Events, func(e corev1.Event) bool { return e.Reason == "VGPURefused" })
-	return slices.DeleteFunc(slices.Clone(p.Events), func(e corev1.Event) bool {
-		return refused && e.Reason == "Failed" && strings.Contains(e.Message, "nri-vgpu refuses")
-	})
-}
-
-func (p Pod) writeGPUs(w io.Writer) error {
-	own, _ := p.containers(p.After)
-	if len(own) == 0 {
-		_, err := fmt.Fprintln(w, "\nGPUs:  none")
-		return err
-	}
-	fmt.Fprintln(w, "\nGPUs:")
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "  CONTAINER\tGPU\tUUID\tMEMORY\tTIME\tHELD BACK\tREFUSED\tPROCESSES\tSEEN/METERED")
-	for _, c := range own {
-		for _, s := range c.GPUs {
-			back, refused := "-", "-"
-			if s.Account != nil {
-				back, refused = show.Seconds(s.Account.ThrottledSeconds), fmt.Sprint(s.Account.Refusals)
-			}
-			fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Container, s.Index, s.UUID,
-				show.MemoryOfLimit(s.MemoryUsedBytes, s.MemoryLimitBytes), show.TimeOfLimit(&s), back, refused, s.Processes, ratioOf(s.Meter))
-		}
-	}
-	return t.Flush()
-}
-
-// Status returns the state of a pod as one word: the reason why a container waits, or the phase if
-// no container waits.
-func Status(pod *corev1.Pod) string {
-	if pod.DeletionTimestamp != nil {
-		return "Terminating"
-	}
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if s.State.Waiting != nil && s.State.Waiting.Reason != "" {
-			return s.State.Waiting.Reason
-		}
-	}
-	return string(pod.Status.Phase)
-}
-
-// Waiting returns entries for the pods that request a part of a GPU, hold no GPU and are not in
-// have. Agents list only pods that hold GPUs.
-func Waiting(pods []corev1.Pod, nodes []corev1.Node, have []show.PodEntry) []show.PodEntry {
-	known := map[string]bool{}
-	for _, e := range have {
-		known[e.Namespace+"/"+e.Pod] = true
-	}
-	var all []show.PodEntry
-	for i := range pods {
-		pod := &pods[i]
-		asked := askedByPod(pod, nodes)
-		if known[pod.Namespace+"/"+pod.Name] || len(asked) == 0 || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		all = append(all, show.PodEntry{Status: Status(pod), Container: agentapi.Container{
-			Namespace: pod.Namespace, Pod: pod.Name, PodUID: string(pod.UID), Node: pod.Spec.NodeName,
-			Requests: asked, GPUs: []agentapi.Share{},
-		}})
-	}
-	return all
 }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// containers returns the pod's containers in an observation, and its time.
+func (p Pod) containers(all []agentapi.Overview) (own []agentapi.Container, at time.Time) {
+	for _, o := range all {
+		for _, c := range o.Containers {
+			if c.Namespace == p.Pod.Namespace && c.Pod == p.Pod.Name {
+				own, at = append(own, c), o.At
+			}
+		}
+	}
+	return own, at
+}
+
+// held returns findings about the pod's GPUs: reached limits, limits that may not hold, and
+// unhealthy GPUs.
+func (p Pod) held() []doctor.Finding {
+	before, began := p.containers(p.Before)
+	after, ended := p.containers(p.After)
+	var all []doctor.Finding
+	for _, c := range after {
+		for _, s := range c.GPUs {
+			all = append(all, atMemoryLimit(c, s)...)
+			all = append(all, metered(c, s)...)
+			all = append(all, throttled(c, s, earlier(before, c, s), ended.Sub(began))...)
+			if s.Unhealthy != "" {
+				all = append(all, problem("gpu", "delete the pod to have it placed anew; on the node: nvidia-smi -q -i "+s.UUID,
+					"container %s is on GPU %d, which is unhealthy: %s", c.Container, s.Index, s.Unhealthy))
+			}
+		}
+	}
+	return all
+}
+
+func earlier(before []agentapi.Container, c agentapi.Container, s agentapi.Share) *agentapi.Account {
+	for _, b := range before {
+		for _, had := range b.GPUs {
+			if b.PodUID == c.PodUID && b.Container == c.Container && had.UUID == s.UUID {
+				return had.Account
+			}
+		}
+	}
+	return nil
+}
+
+func atMemoryLimit(c agentapi.Container, s agentapi.Share) []doctor.Finding {
+	if s.Account == nil || s.Account.Refusals == 0 {
+		return nil
+	}
+	return []doctor.Finding{warning("memory", "ask for more memory of the GPU, or have the program use less (smaller batches, no growing cache)",
+		"container %s was refused %d allocations at its limit: it has %d of %d MiB of GPU %d, and the last asked for %d MiB more (%s)",
+		c.Container, s.Account.Refusals, s.Account.MemoryBytes>>20, s.MemoryLimitBytes>>20, s.Index, roundUp(s.Account.RefusedBytes), s.Account.RefusedWay)}
+}
+
+// metered returns a finding if a container's limit on GPU time may not hold.
+func metered(c agentapi.Container, s agentapi.Share) []doctor.Finding {
+	if s.Meter == nil || !s.Meter.Disagrees {
+		return nil
+	}
+	return []doctor.Finding{warning("meter", doctor.MeterAdvice, "container %s was charged %.1f %% of the time of GPU %d, and the driver saw it have %.1f %% in %s: %.1f points beyond the error of %d samples",
+		c.Container, 100*s.Meter.Metered, s.Index, 100*s.Meter.Observed, show.Seconds(s.Meter.Seconds), math.Abs(100*s.Meter.Disagreement), s.Meter.Samples)}
+}
+
+// ratioOf formats the ratio of observed to metered time, with its bounds.
+func ratioOf(m *agentapi.Meter) string {
+	if m == nil || m.Ratio == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", m.Ratio, m.Low, m.High)
+}
+
+func roundUp(bytes uint64) uint64 { return (bytes + 1<<20 - 1) >> 20 }
+
+func throttled(c agentapi.Container, s agentapi.Share, before *agentapi.Account, between time.Duration) []doctor.Finding {
+	if s.ComputeLimitPPM == 0 || s.Account == nil || s.Account.ThrottledSeconds == 0 {
+		return nil
+	}
+	rate := 0.0
+	if before != nil && between > 0 {
+		rate = max(s.Account.ThrottledSeconds-before.ThrottledSeconds, 0) / between.Seconds()
+	}
+	limit := float64(s.ComputeLimitPPM) / 10_000
+	if rate < muchHeld && (s.Utilisation == nil || *s.Utilisation < nearLimit*limit) {
+		return nil // the container was throttled earlier, not now
+	}
+	fix := fmt.Sprintf("this is its limit at work. For more ask for more (%svgpu-cores), or let it have what others leave idle: the annotation %s<resource> with a maximum, or %s: share, where the node lets pods choose",
+		ownPrefix, request.MaximumAnnotation, request.PolicyAnnotation)
+	switch {
+	case s.ComputeMaximumPPM > 0 && s.Utilisation != nil && *s.Utilisation >= nearLimit*float64(s.ComputeMaximumPPM)/10_000:
+		fix = fmt.Sprintf("this is its maximum at work. For more raise that (%s<resource>)", request.MaximumAnnotation)
+	case s.ComputeMaximumPPM > 0:
+		fix = fmt.Sprintf("it has its guarantee, and others need the rest. For more ask for more (%svgpu-cores)", ownPrefix)
+	}
+	return []doctor.Finding{warning("time", fix,
+		"container %s is held back by its limit on GPU time: it has %s of GPU %d, and its threads waited %.2f s of each second just now, %s in all",
+		c.Container, show.TimeOfLimit(&s), s.Index, rate, show.Seconds(s.Account.ThrottledSeconds))}
+}
