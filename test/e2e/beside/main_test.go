@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
@@ -34,31 +33,7 @@ var name = flag.String("beside.name", "beside", "name of the cluster that the te
 // bed is the cluster of all tests of the package.
 var bed *testbed.Bed
 
-func TestMain(m *testing.M) {
-	cluster.Supervise()
-	flag.Parse()
-	if flag.Lookup("test.list").Value.String() != "" {
-		os.Exit(m.Run()) // which runs no test
-	}
-	os.Exit(run(context.Background(), m))
-}
-
-func run(ctx context.Context, m *testing.M) int {
-	code := 1
-	if err := up(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "beside:", err)
-	} else {
-		code = m.Run()
-	}
-	if bed == nil {
-		return code
-	}
-	if err := bed.Down(code != 0); err != nil {
-		fmt.Fprintln(os.Stderr, "beside: the cluster cannot be taken down:", err)
-		return 1
-	}
-	return code
-}
+func TestMain(m *testing.M) { testbed.Main(m, "beside", &bed, up) }
 
 // up makes the cluster and loads the image of NVIDIA's device plugin.
 func up(ctx context.Context) error {

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 	"github.com/nri-vgpu/nri-vgpu/test/debian"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
@@ -32,31 +31,7 @@ var name = flag.String("view.name", "view", "name of the cluster that the tests 
 // bed is the cluster of all tests of the package.
 var bed *testbed.Bed
 
-func TestMain(m *testing.M) {
-	cluster.Supervise()
-	flag.Parse()
-	if flag.Lookup("test.list").Value.String() != "" {
-		os.Exit(m.Run()) // which runs no test
-	}
-	os.Exit(run(context.Background(), m))
-}
-
-func run(ctx context.Context, m *testing.M) int {
-	code := 1
-	if err := up(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "view:", err)
-	} else {
-		code = m.Run()
-	}
-	if bed == nil {
-		return code
-	}
-	if err := bed.Down(code != 0); err != nil {
-		fmt.Fprintln(os.Stderr, "view: the cluster cannot be taken down:", err)
-		return 1
-	}
-	return code
-}
+func TestMain(m *testing.M) { testbed.Main(m, "view", &bed, up) }
 
 // up makes the cluster, and installs nri-vgpu with the view by the chart.
 func up(ctx context.Context) error {

@@ -14,13 +14,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 // serve runs kubectl vgpu view for reader until the test ends, and returns the page's address.
@@ -133,14 +133,14 @@ func checkLook(ctx context.Context, t *testing.T) {
 // bytes.
 func checkRow(ctx context.Context, t *testing.T, pod *corev1.Pod) uint64 {
 	t.Helper()
-	want, shown := held(t, pod), ""
+	want := held(t, pod)
 	row := fmt.Sprintf(`document.querySelector('[data-container="%s/%s/main"]')?.dataset.used ?? ""`, pod.Namespace, pod.Name)
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		if shown = evaluate[string](ctx, t, row); shown == strconv.FormatUint(want, 10) {
-			return want
+	eventually.Succeeds(t, patience, "the page shows what pod "+pod.Name+" holds", func(context.Context) error {
+		if shown := evaluate[string](ctx, t, row); shown != strconv.FormatUint(want, 10) {
+			return fmt.Errorf("the page shows %q bytes, and the oracle %d", shown, want)
 		}
-	}
-	t.Errorf("the page shows %q bytes of %s, and the oracle %d", shown, pod.Name, want)
+		return nil
+	})
 	return want
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
@@ -128,21 +129,23 @@ func TestKubectlVgpuWithoutExec(t *testing.T) {
 // oracle.
 func eventuallyUsed(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	want, last := held(t, pod), ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		output, err := bed.KubectlVgpu(t.Context(), "--as", reader, "get", "pods", "-A", "-o", "json")
-		last = fmt.Sprint(output, err)
+	want := held(t, pod)
+	eventually.Succeeds(t, patience, "kubectl vgpu reports what pod "+pod.Name+" holds", func(ctx context.Context) error {
+		output, err := bed.KubectlVgpu(ctx, "--as", reader, "get", "pods", "-A", "-o", "json")
+		if err != nil {
+			return err
+		}
 		var entries []show.PodEntry
-		if err != nil || json.Unmarshal([]byte(output), &entries) != nil {
-			continue
+		if err := json.Unmarshal([]byte(output), &entries); err != nil {
+			return err
 		}
 		for _, e := range entries {
 			if e.Pod == pod.Name && len(e.GPUs) == 1 && e.GPUs[0].MemoryUsedBytes != nil && *e.GPUs[0].MemoryUsedBytes == want {
-				return
+				return nil
 			}
 		}
-	}
-	t.Errorf("kubectl vgpu does not report %d bytes for %s: %s", want, pod.Name, last)
+		return fmt.Errorf("want %d bytes: %s", want, output)
+	})
 }
 
 // TestTokensAreRequired checks that neither the view nor the agents answer clients without the right
