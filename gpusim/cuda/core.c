@@ -48,7 +48,7 @@ CUresult sim_charge(struct sim_device *device, uint64_t bytes)
 	bool granted, lost;
 
 	gs_lock(&sim.handle);
-	lost = sim_gpu(device)->faults.lost != 0;
+	lost = sim_lost(device);
 	granted = !lost && gs_charge(&sim.handle, device->gpu, bytes);
 	gs_unlock(&sim.handle);
 	if (lost)

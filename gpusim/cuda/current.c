@@ -42,7 +42,7 @@ CUresult sim_current(struct sim_context **context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!sim_is_alive(*context))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	return __atomic_load_n(&sim_gpu((*context)->device)->faults.lost, __ATOMIC_RELAXED) ?
+	return sim_lost((*context)->device) ?
 		       CUDA_ERROR_UNKNOWN :
 		       CUDA_SUCCESS;
 }

@@ -43,27 +43,31 @@ CU_API CUresult cuDeviceGetName(char *name, int length, CUdevice ordinal)
 	return CUDA_SUCCESS;
 }
 
-static CUresult get_uuid(CUuuid *uuid, CUdevice ordinal)
+/* get_uuid returns the UUID of a device. For a MIG device, the first version of the call returns the
+ * UUID of the card. */
+static CUresult get_uuid(CUuuid *uuid, CUdevice ordinal, bool of_card)
 {
 	struct sim_device *device;
+	const struct gs_gpu *gpu;
 	CUresult err = sim_device(ordinal, &device);
 
 	if (err)
 		return err;
 	if (!uuid)
 		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(uuid->bytes, sim_gpu(device)->uuid, sizeof(uuid->bytes));
+	gpu = of_card ? gs_card(sim.handle.state, device->gpu) : sim_gpu(device);
+	memcpy(uuid->bytes, gpu->uuid, sizeof(uuid->bytes));
 	return CUDA_SUCCESS;
 }
 
 CU_API CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
-	return get_uuid(uuid, device);
+	return get_uuid(uuid, device, true);
 }
 
 CU_API CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
-	return get_uuid(uuid, device);
+	return get_uuid(uuid, device, false);
 }
 
 /* ---- PCI ---- */

@@ -156,7 +156,7 @@ CU_API CUresult cuEventSynchronize(CUevent handle)
 		return err;
 	sim_wait(event->last);
 	sim_pools_synced();
-	return sim_gpu(event->context->device)->faults.lost ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+	return sim_lost(event->context->device) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
 /*

@@ -17,17 +17,6 @@ static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- CUDA_VISIBLE_DEVICES ---- */
 
-static void format_uuid(const uint8_t uuid[16], char text[41])
-{
-	char *out = text + sprintf(text, "GPU-");
-
-	for (int i = 0; i < 16; i++) {
-		if (i == 4 || i == 6 || i == 8 || i == 10)
-			*out++ = '-';
-		out += sprintf(out, "%02x", uuid[i]);
-	}
-}
-
 /* gpu_by_uuid returns the only GPU of the list whose UUID starts with the prefix. gpu_by_uuid
  * returns -1 if no GPU or several GPUs match. */
 static int gpu_by_uuid(const char *prefix, size_t length, const uint32_t *gpus, int count)
@@ -35,9 +24,9 @@ static int gpu_by_uuid(const char *prefix, size_t length, const uint32_t *gpus, 
 	int found = -1;
 
 	for (int i = 0; i < count; i++) {
-		char text[41];
+		char text[GS_UUID_SIZE];
 
-		format_uuid(sim.handle.state->gpus[gpus[i]].uuid, text);
+		gs_uuid_text(&sim.handle.state->gpus[gpus[i]], text);
 		if (strncasecmp(text, prefix, length) != 0)
 			continue;
 		if (found >= 0)
@@ -62,7 +51,7 @@ static int parse_entry(const char *entry, size_t length, const uint32_t *gpus, i
 		return -1;
 	memcpy(text, entry, length);
 	text[length] = '\0';
-	if (strncasecmp(text, "GPU-", 4) == 0)
+	if (strncasecmp(text, "GPU-", 4) == 0 || strncasecmp(text, "MIG-", 4) == 0)
 		return gpu_by_uuid(text, length, gpus, count);
 	index = strtol(text, &end, 10);
 	return *end || index < 0 || index >= count ? -1 : (int)index;
@@ -101,15 +90,31 @@ static int choose(const char *list, uint32_t *gpus, int count)
 	return n;
 }
 
+/* keep_first_mig reduces a list with a MIG device to the first MIG device. A process enumerates a
+ * single compute instance, and no GPU beside it. */
+static int keep_first_mig(uint32_t *gpus, int count)
+{
+	for (int i = 0; i < count; i++) {
+		if (sim.handle.state->gpus[gpus[i]].mig.role != GS_MIG_DEVICE)
+			continue;
+		gpus[0] = gpus[i];
+		return 1;
+	}
+	return count;
+}
+
 static int visible_gpus(uint32_t gpus[GS_MAX_GPUS])
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
 	int count = 0;
 
 	for (uint32_t g = 0; g < sim.handle.state->gpu_count; g++)
-		if (sim_mps_serves(g) && gs_gpu_visible(&sim.handle, g))
+		if (sim.handle.state->gpus[g].mig.role != GS_MIG_ON && sim_mps_serves(g) &&
+		    gs_gpu_visible(&sim.handle, g))
 			gpus[count++] = g;
-	return list ? choose(list, gpus, count) : count;
+	if (list)
+		count = choose(list, gpus, count);
+	return keep_first_mig(gpus, count);
 }
 
 /* ---- cuInit ---- */

@@ -251,7 +251,7 @@ static CUresult submit(struct sim_stream *stream, struct sim_device *device, str
 
 	if (err)
 		return err;
-	if (sim_gpu(device)->faults.lost)
+	if (sim_lost(device))
 		return CUDA_ERROR_UNKNOWN;
 	work->gpu = device->gpu;
 	sim_mps_squeeze(work);
@@ -315,7 +315,7 @@ CUresult sim_submit_event(struct sim_stream *stream, struct sim_event *event)
 {
 	struct gather gather = {.device = stream->context->device};
 
-	if (sim_gpu(gather.device)->faults.lost)
+	if (sim_lost(gather.device))
 		return CUDA_ERROR_UNKNOWN;
 	sim_queue_lock();
 	enter_with_room(stream_dependencies(stream));

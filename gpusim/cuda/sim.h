@@ -75,6 +75,13 @@ static inline struct gs_gpu *sim_gpu(const struct sim_device *device)
 	return &sim.handle.state->gpus[device->gpu];
 }
 
+/* sim_lost reports whether the device's card has fallen off the bus. */
+static inline bool sim_lost(const struct sim_device *device)
+{
+	return __atomic_load_n(&gs_card(sim.handle.state, device->gpu)->faults.lost,
+			       __ATOMIC_RELAXED);
+}
+
 static inline uint64_t round_up(uint64_t value, uint64_t multiple)
 {
 	return (value + multiple - 1) / multiple * multiple;

@@ -169,7 +169,7 @@ static CUresult synchronise(CUstream handle, bool ptds)
 	if (err)
 		return err;
 	sim_wait_stream(stream);
-	return sim_gpu(stream->context->device)->faults.lost ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+	return sim_lost(stream->context->device) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
 CU_PTSZ(cuStreamSynchronize, (CUstream stream), synchronise(stream, ptds))

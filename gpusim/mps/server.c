@@ -34,14 +34,6 @@ static struct {
 
 /* ---- the served GPUs ---- */
 
-static void uuid_text(const uint8_t uuid[16], char text[41])
-{
-	char *out = text + sprintf(text, "GPU-");
-
-	for (int i = 0; i < 16; i++)
-		out += sprintf(out, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
-}
-
 static int find_gpu(const char *name)
 {
 	const struct gs_state *state = server.handle.state;
@@ -49,9 +41,9 @@ static int find_gpu(const char *name)
 	if (isdigit((unsigned char)*name))
 		return (uint32_t)atoi(name) < state->gpu_count ? atoi(name) : -1;
 	for (uint32_t g = 0; g < state->gpu_count; g++) {
-		char text[41];
+		char text[GS_UUID_SIZE];
 
-		uuid_text(state->gpus[g].uuid, text);
+		gs_uuid_text(&state->gpus[g], text);
 		if (*name && strncasecmp(text, name, strlen(name)) == 0)
 			return (int)g;
 	}

@@ -13,16 +13,6 @@ enum {
 	PCI_SUBCLASS_3D = 2,
 };
 
-void nv_uuid_text(const struct gs_gpu *gpu, char text[41])
-{
-	int at = snprintf(text, 41, "GPU");
-
-	for (int i = 0; i < 16; i++)
-		at += snprintf(text + at, (size_t)(41 - at),
-			       i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
-			       gpu->uuid[i]);
-}
-
 /* ---- from a number or name to a handle ---- */
 
 NVML_FUNCTION(nvmlDeviceGetCount_v2, unsigned *count)
@@ -43,9 +33,8 @@ NVML_FUNCTION(nvmlDeviceGetCount, unsigned *count)
 }
 
 /* hand_out returns a device's handle. hand_out fails if the device is lost or broken. */
-static nvmlReturn_t hand_out(uint32_t index, nvmlDevice_t *device)
+static nvmlReturn_t hand_out(nvmlDevice_t found, nvmlDevice_t *device)
 {
-	nvmlDevice_t found = nv_device_at(index);
 	nvmlReturn_t result = nv_enter_device(found);
 
 	if (result != NVML_SUCCESS)
@@ -64,7 +53,7 @@ NVML_FUNCTION(nvmlDeviceGetHandleByIndex_v2, unsigned index, nvmlDevice_t *devic
 		return result;
 	if (!device || index >= nv_device_count())
 		return NVML_ERROR_INVALID_ARGUMENT;
-	return hand_out(index, device);
+	return hand_out(nv_device_at(index), device);
 }
 
 NVML_FUNCTION(nvmlDeviceGetHandleByIndex, unsigned index, nvmlDevice_t *device)
@@ -84,15 +73,39 @@ static nvmlReturn_t find(match matches, const void *wanted, nvmlDevice_t *device
 		return NVML_ERROR_INVALID_ARGUMENT;
 	for (uint32_t i = 0; i < nv_device_count(); i++)
 		if (matches(nv_gpu(nv_device_at(i)), wanted))
-			return hand_out(i, device);
+			return hand_out(nv_device_at(i), device);
 	return NVML_ERROR_NOT_FOUND;
+}
+
+/* find_mig finds a visible MIG device. find_mig does not change *device if there is none. */
+static nvmlReturn_t find_mig(match matches, const void *wanted, nvmlDevice_t *device)
+{
+	const struct gs_state *state = nv_state()->state;
+
+	for (uint32_t g = 0; g < state->gpu_count; g++) {
+		nvmlDevice_t mig;
+
+		if (state->gpus[g].mig.role != GS_MIG_DEVICE || !matches(&state->gpus[g], wanted))
+			continue;
+		mig = nv_handle(g);
+		return mig ? hand_out(mig, device) : NVML_ERROR_NOT_FOUND;
+	}
+	return NVML_ERROR_NOT_FOUND;
+}
+
+/* find_any finds a GPU or a MIG device. Only UUIDs name both. */
+static nvmlReturn_t find_any(match matches, const void *wanted, nvmlDevice_t *device)
+{
+	nvmlReturn_t result = find(matches, wanted, device);
+
+	return result == NVML_ERROR_NOT_FOUND ? find_mig(matches, wanted, device) : result;
 }
 
 static bool has_uuid_text(const struct gs_gpu *gpu, const void *wanted)
 {
-	char text[41];
+	char text[GS_UUID_SIZE];
 
-	nv_uuid_text(gpu, text);
+	gs_uuid_text(gpu, text);
 	return strcasecmp(text, wanted) == 0;
 }
 
@@ -103,7 +116,7 @@ static bool has_uuid_bytes(const struct gs_gpu *gpu, const void *wanted)
 
 NVML_FUNCTION(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice_t *device)
 {
-	return find(has_uuid_text, uuid, device);
+	return find_any(has_uuid_text, uuid, device);
 }
 
 NVML_FUNCTION(nvmlDeviceGetHandleByUUIDV, const struct nvml_uuid *uuid, nvmlDevice_t *device)
@@ -113,9 +126,9 @@ NVML_FUNCTION(nvmlDeviceGetHandleByUUIDV, const struct nvml_uuid *uuid, nvmlDevi
 	if (uuid->version != NVML_VERSION(struct nvml_uuid, 1))
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	if (uuid->type == NVML_UUID_TYPE_ASCII)
-		return find(has_uuid_text, uuid->text, device);
+		return find_any(has_uuid_text, uuid->text, device);
 	if (uuid->type == NVML_UUID_TYPE_BINARY)
-		return find(has_uuid_bytes, uuid->bytes, device);
+		return find_any(has_uuid_bytes, uuid->bytes, device);
 	return NVML_ERROR_INVALID_ARGUMENT;
 }
 
@@ -189,17 +202,17 @@ NVML_FUNCTION(nvmlDeviceGetName, nvmlDevice_t device, char *name, unsigned lengt
 NVML_FUNCTION(nvmlDeviceGetUUID, nvmlDevice_t device, char *uuid, unsigned length)
 {
 	nvmlReturn_t result = nv_enter_device(device);
-	char text[41];
+	char text[GS_UUID_SIZE];
 
 	if (result != NVML_SUCCESS)
 		return result;
-	nv_uuid_text(nv_gpu(device), text);
+	gs_uuid_text(nv_gpu(device), text);
 	return nv_copy_text(uuid, length, text);
 }
 
 NVML_FUNCTION(nvmlDeviceGetSerial, nvmlDevice_t device, char *serial, unsigned length)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 	char text[16];
 
 	if (result != NVML_SUCCESS)
@@ -222,7 +235,7 @@ NVML_FUNCTION(nvmlDeviceGetIndex, nvmlDevice_t device, unsigned *index)
 
 NVML_FUNCTION(nvmlDeviceGetMinorNumber, nvmlDevice_t device, unsigned *minor)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -248,7 +261,7 @@ static void short_bus_id(const struct pci_address *address, char text[16])
 /* pci_of checks a PCI query and reads the device's address. */
 static nvmlReturn_t pci_of(nvmlDevice_t device, const void *pci, struct pci_address *address)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;

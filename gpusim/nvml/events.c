@@ -47,7 +47,7 @@ NVML_FUNCTION(nvmlEventSetFree, nvmlEventSet_t set)
 
 NVML_FUNCTION(nvmlDeviceGetSupportedEventTypes, nvmlDevice_t device, nvml_u64 *types)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -59,7 +59,7 @@ NVML_FUNCTION(nvmlDeviceGetSupportedEventTypes, nvmlDevice_t device, nvml_u64 *t
 
 NVML_FUNCTION(nvmlDeviceRegisterEvents, nvmlDevice_t device, nvml_u64 types, nvmlEventSet_t set)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -73,12 +73,10 @@ NVML_FUNCTION(nvmlDeviceRegisterEvents, nvmlDevice_t device, nvml_u64 types, nvm
 	return NVML_SUCCESS;
 }
 
-static nvmlDevice_t device_of(uint32_t gpu)
+/* card_of returns the index of the GPU of an entry of the state. Events belong to GPUs. */
+static uint32_t card_of(uint32_t gpu)
 {
-	for (uint32_t i = 0; i < nv_device_count(); i++)
-		if (nv_device_at(i)->gpu == gpu)
-			return nv_device_at(i);
-	return NULL;
+	return (uint32_t)(gs_card(nv_state()->state, gpu) - nv_state()->state->gpus);
 }
 
 /* next_xid finds the next XID on a registered GPU. The caller holds the lock. */
@@ -90,7 +88,7 @@ static bool next_xid(struct nv_event_set *set, struct gs_xid *xid)
 		set->seen = state->xid_seq - GS_XID_RING;
 	while (set->seen < state->xid_seq) {
 		*xid = state->xids[++set->seen % GS_XID_RING];
-		if (xid->gpu < GS_MAX_GPUS && set->types[xid->gpu])
+		if (xid->gpu < GS_MAX_GPUS && set->types[card_of(xid->gpu)])
 			return true;
 	}
 	return false;
@@ -140,6 +138,7 @@ NVML_FUNCTION(nvmlEventSetWait_v2, nvmlEventSet_t set, struct nvml_event *event,
 	      unsigned timeout_ms)
 {
 	nvmlReturn_t result = nv_enter();
+	const struct gs_mig *mig;
 	struct gs_xid xid;
 
 	if (result != NVML_SUCCESS)
@@ -147,15 +146,17 @@ NVML_FUNCTION(nvmlEventSetWait_v2, nvmlEventSet_t set, struct nvml_event *event,
 	if (!set || !event)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	result = wait_events(set, &xid, timeout_ms);
-	if (result == NVML_SUCCESS)
-		*event = (struct nvml_event){
-			.device = device_of(xid.gpu),
-			.type = NVML_EVENT_XID_CRITICAL_ERROR,
-			.data = xid.xid,
-			.gpu_instance = NVML_NO_INSTANCE,
-			.compute_instance = NVML_NO_INSTANCE,
-		};
-	return result;
+	if (result != NVML_SUCCESS)
+		return result;
+	mig = &nv_state()->state->gpus[xid.gpu].mig;
+	*event = (struct nvml_event){
+		.device = nv_handle(card_of(xid.gpu)),
+		.type = NVML_EVENT_XID_CRITICAL_ERROR,
+		.data = xid.xid,
+		.gpu_instance = mig->role == GS_MIG_DEVICE ? mig->gpu_instance : NVML_NO_INSTANCE,
+		.compute_instance = mig->role == GS_MIG_DEVICE ? 0 : NVML_NO_INSTANCE,
+	};
+	return NVML_SUCCESS;
 }
 
 NVML_FUNCTION(nvmlEventSetWait, nvmlEventSet_t set, struct nvml_event_v1 *event,

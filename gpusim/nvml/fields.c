@@ -21,7 +21,7 @@ static void get_field(nvmlDevice_t device, struct nvml_field *field)
 
 NVML_FUNCTION(nvmlDeviceGetFieldValues, nvmlDevice_t device, int count, struct nvml_field *fields)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;

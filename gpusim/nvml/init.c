@@ -19,7 +19,8 @@ static struct {
 	bool open;
 	bool started; /* the cost of the process's first nvmlInit has been spent */
 	uint32_t count;
-	struct nv_device devices[GS_MAX_GPUS];
+	struct nv_device devices[GS_MAX_GPUS]; /* in the state's order */
+	uint32_t visible[GS_MAX_GPUS];	       /* entries of the visible GPUs */
 	struct gs_nvml_user *user;
 } nv = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -122,12 +123,12 @@ static void find_devices(void)
 {
 	nv.count = 0;
 	for (uint32_t gpu = 0; gpu < nv.handle.state->gpu_count; gpu++) {
-		if (!gs_gpu_visible(&nv.handle, gpu))
+		if (nv.handle.state->gpus[gpu].mig.role >= GS_MIG_DEVICE ||
+		    !gs_gpu_visible(&nv.handle, gpu))
 			continue;
-		nv.devices[nv.count] = (struct nv_device){
-			.gpu = gpu, .index = nv.count, .opened = nv.devices[nv.count].opened,
-		};
-		nv.count++;
+		nv.devices[gpu].gpu = gpu;
+		nv.devices[gpu].index = nv.count;
+		nv.visible[nv.count++] = gpu;
 	}
 }
 
@@ -205,13 +206,53 @@ uint32_t nv_device_count(void)
 
 nvmlDevice_t nv_device_at(uint32_t index)
 {
-	return &nv.devices[index];
+	return &nv.devices[nv.visible[index]];
 }
 
+struct gs_gpu *nv_card(nvmlDevice_t device)
+{
+	return gs_card(nv.handle.state, device->gpu);
+}
+
+bool nv_is_mig(nvmlDevice_t device)
+{
+	return nv_gpu(device)->mig.role == GS_MIG_DEVICE;
+}
+
+/* mig_index returns the index of a MIG device among the MIG devices of its GPU. */
+static uint32_t mig_index(uint32_t gpu)
+{
+	const struct gs_gpu *gpus = nv.handle.state->gpus;
+	uint32_t index = 0;
+
+	for (uint32_t g = 0; g < gpu; g++)
+		index += gpus[g].mig.role == GS_MIG_DEVICE && gpus[g].mig.parent == gpus[gpu].mig.parent;
+	return index;
+}
+
+nvmlDevice_t nv_handle(uint32_t gpu)
+{
+	const struct gs_state *state = nv.handle.state;
+
+	if (gpu >= state->gpu_count || !gs_gpu_visible(&nv.handle, gpu))
+		return NULL;
+	if (state->gpus[gpu].mig.role == GS_MIG_DEVICE) {
+		nv.devices[gpu].gpu = gpu;
+		nv.devices[gpu].index = mig_index(gpu);
+	}
+	return &nv.devices[gpu];
+}
+
+/* is_device reports whether a handle is a visible GPU, or a MIG device that exists. */
 static bool is_device(nvmlDevice_t device)
 {
+	const struct gs_state *state = nv.handle.state;
+
 	for (uint32_t i = 0; i < nv.count; i++)
-		if (device == &nv.devices[i])
+		if (device == nv_device_at(i))
+			return true;
+	for (uint32_t g = 0; g < state->gpu_count; g++)
+		if (device == &nv.devices[g] && state->gpus[g].mig.role == GS_MIG_DEVICE)
 			return true;
 	return false;
 }
@@ -234,11 +275,27 @@ nvmlReturn_t nv_enter_device(nvmlDevice_t device)
 		return result;
 	if (!is_device(device))
 		return NVML_ERROR_INVALID_ARGUMENT;
-	faults = &nv_gpu(device)->faults;
+	faults = &nv_card(device)->faults;
 	wait_out_hang(faults);
 	if (__atomic_load_n(&faults->lost, __ATOMIC_RELAXED))
 		return NVML_ERROR_GPU_IS_LOST;
 	return (nvmlReturn_t)__atomic_load_n(&faults->nvml_error, __ATOMIC_RELAXED);
+}
+
+nvmlReturn_t nv_enter_gpu(nvmlDevice_t device)
+{
+	nvmlReturn_t result = nv_enter_device(device);
+
+	return result == NVML_SUCCESS && nv_is_mig(device) ? NVML_ERROR_NOT_SUPPORTED : result;
+}
+
+nvmlReturn_t nv_enter_measured(nvmlDevice_t device)
+{
+	nvmlReturn_t result = nv_enter_device(device);
+
+	return result == NVML_SUCCESS && nv_gpu(device)->mig.role != GS_MIG_OFF ?
+		       NVML_ERROR_NOT_SUPPORTED :
+		       result;
 }
 
 /*

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* This file implements memory: the sum of all processes on a device. */
+/* This file implements memory: the sum of all processes on a device. The memory of a GPU in MIG mode
+ * is the sum of its MIG devices. */
 #include "nvml.h"
 
 /* read_memory reads total and used bytes of a device. */
@@ -7,7 +8,10 @@ static void read_memory(nvmlDevice_t device, nvml_u64 *total, nvml_u64 *used)
 {
 	nv_lock();
 	*total = nv_gpu(device)->memory_bytes;
-	*used = nv_gpu(device)->used_bytes;
+	*used = 0;
+	for (uint32_t g = 0; g < nv_state()->state->gpu_count; g++)
+		if (nv_covers(device, g))
+			*used += nv_state()->state->gpus[g].used_bytes;
 	nv_unlock();
 }
 

@@ -6,22 +6,25 @@
 #include "nvml_abi.h"
 #include "state.h"
 
-/* nv_device is an entry of the library's table of visible GPUs. A device handle is a pointer to an
- * nv_device. */
+/* nv_device is an entry of the library's table, which has the state's order of GPUs and MIG devices.
+ * A device handle is a pointer to an nv_device. */
 struct nv_device {
 	uint32_t gpu; /* the device's index in the state */
-	uint32_t index; /* among the visible GPUs */
+	uint32_t index; /* among the visible GPUs, or among the MIG devices of the GPU */
 	bool opened; /* this process has requested a handle of the device */
 };
 
 /*
- * Every exported function begins with one of these two functions. nv_enter() checks that the
- * library is initialised. nv_enter_device() also checks the handle, and applies the GPU's injected
- * faults. nv_enter_device() waits while NVML hangs, and returns NVML_ERROR_GPU_IS_LOST or the
- * injected error.
+ * Every exported function begins with one of these functions. nv_enter() checks that the library is
+ * initialised. nv_enter_device() also checks the handle, and applies the GPU's injected faults.
+ * nv_enter_device() waits while NVML hangs, and returns NVML_ERROR_GPU_IS_LOST or the injected
+ * error. nv_enter_gpu() also returns NVML_ERROR_NOT_SUPPORTED for a MIG device. nv_enter_measured()
+ * returns this error for a MIG device and for a GPU in MIG mode.
  */
 nvmlReturn_t nv_enter(void);
 nvmlReturn_t nv_enter_device(nvmlDevice_t device);
+nvmlReturn_t nv_enter_gpu(nvmlDevice_t device);
+nvmlReturn_t nv_enter_measured(nvmlDevice_t device);
 
 /*
  * nv_cost waits for the cost that the profile sets for a call. With nvml_lock, only one process of
@@ -36,7 +39,20 @@ struct gs_handle *nv_state(void);
 /* nv_gpu returns the device's entry in the state, which is valid after nv_enter_device(). */
 struct gs_gpu *nv_gpu(nvmlDevice_t device);
 
-/* These functions return the number of visible devices, and one of the devices. */
+/* nv_card returns the entry of the device's GPU, which differs from nv_gpu() for a MIG device. */
+struct gs_gpu *nv_card(nvmlDevice_t device);
+
+/* nv_is_mig reports whether the device is a MIG device. */
+bool nv_is_mig(nvmlDevice_t device);
+
+/* nv_covers reports whether an entry of the state is the device itself, or a MIG device of it. */
+bool nv_covers(nvmlDevice_t device, uint32_t gpu);
+
+/* nv_handle returns the handle of an entry of the state, or NULL if the process cannot use the
+ * entry's device. */
+nvmlDevice_t nv_handle(uint32_t gpu);
+
+/* These functions return the number of visible GPUs, and one of the GPUs. */
 uint32_t nv_device_count(void);
 nvmlDevice_t nv_device_at(uint32_t index);
 
@@ -46,9 +62,6 @@ void nv_unlock(void);
 
 /* nv_copy_text copies text into a caller's buffer of this length. */
 nvmlReturn_t nv_copy_text(char *to, unsigned length, const char *text);
-
-/* nv_uuid_text writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */
-void nv_uuid_text(const struct gs_gpu *gpu, char text[41]);
 
 /*
  * nv_visible_pid returns the pid by which NVML reports a process to a caller in this namespace. If

@@ -61,8 +61,9 @@ struct listing {
 	bool with_instance; /* versions 2 and 3 */
 };
 
-static void list_process(struct listing *listing, pid_t pid, uint64_t bytes)
+static void list_process(struct listing *listing, pid_t pid, uint64_t bytes, const struct gs_mig *mig)
 {
+	bool instance = mig->role == GS_MIG_DEVICE;
 	unsigned at = listing->found++;
 
 	if (at >= listing->room)
@@ -71,8 +72,8 @@ static void list_process(struct listing *listing, pid_t pid, uint64_t bytes)
 		((struct nvml_process_v2 *)listing->entries)[at] = (struct nvml_process_v2){
 			.pid = (unsigned)pid,
 			.used_bytes = bytes,
-			.gpu_instance = NVML_NO_INSTANCE,
-			.compute_instance = NVML_NO_INSTANCE,
+			.gpu_instance = instance ? mig->gpu_instance : NVML_NO_INSTANCE,
+			.compute_instance = instance ? 0 : NVML_NO_INSTANCE,
 		};
 	else
 		((struct nvml_process_v1 *)listing->entries)[at] = (struct nvml_process_v1){
@@ -113,7 +114,8 @@ static void list_all(struct listing *listing, uint32_t gpu, enum wanted wanted)
 			continue;
 		pid = nv_visible_pid(proc, own_namespace);
 		if (pid > 0)
-			list_process(listing, pid, nv_visible_bytes(proc, gpu, own_namespace));
+			list_process(listing, pid, nv_visible_bytes(proc, gpu, own_namespace),
+				     &nv_state()->state->gpus[gpu].mig);
 	}
 }
 
@@ -130,7 +132,9 @@ static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries,
 	listing.room = entries ? *count : 0;
 	nv_cost(nv_state()->state->driver.nvml_processes_ns);
 	nv_lock();
-	list_all(&listing, device->gpu, wanted);
+	for (uint32_t g = 0; g < nv_state()->state->gpu_count; g++)
+		if (nv_covers(device, g))
+			list_all(&listing, g, wanted);
 	nv_unlock();
 	*count = listing.found;
 	return listing.found > listing.room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;

@@ -27,7 +27,7 @@ enum {
 #define CONSTANT_GETTER(name, type, value)                              \
 	NVML_FUNCTION(name, nvmlDevice_t device, type *out)             \
 	{                                                               \
-		nvmlReturn_t result = nv_enter_device(device);          \
+		nvmlReturn_t result = nv_enter_gpu(device);          \
                                                                         \
 		if (result != NVML_SUCCESS)                             \
 			return result;                                  \
@@ -41,7 +41,7 @@ enum {
 #define CONFIGURED_GETTER(name, type, value)                            \
 	NVML_FUNCTION(name, nvmlDevice_t device, type *out)             \
 	{                                                               \
-		nvmlReturn_t result = nv_enter_device(device);          \
+		nvmlReturn_t result = nv_enter_gpu(device);          \
 		const struct gs_gpu *gpu;                               \
                                                                         \
 		if (result != NVML_SUCCESS)                             \
@@ -57,7 +57,7 @@ enum {
 #define PAIR_GETTER(name, first, second)                                \
 	NVML_FUNCTION(name, nvmlDevice_t device, unsigned *one, unsigned *two) \
 	{                                                               \
-		nvmlReturn_t result = nv_enter_device(device);          \
+		nvmlReturn_t result = nv_enter_gpu(device);          \
                                                                         \
 		if (result != NVML_SUCCESS)                             \
 			return result;                                  \
@@ -72,7 +72,7 @@ enum {
 #define TEXT_GETTER(name, value)                                        \
 	NVML_FUNCTION(name, nvmlDevice_t device, char *out, unsigned length) \
 	{                                                               \
-		nvmlReturn_t result = nv_enter_device(device);          \
+		nvmlReturn_t result = nv_enter_gpu(device);          \
                                                                         \
 		return result == NVML_SUCCESS ? nv_copy_text(out, length, value) : result; \
 	}
@@ -108,7 +108,7 @@ TEXT_GETTER(nvmlDeviceGetInforomImageVersion, "G520.0280.00.06")
 
 NVML_FUNCTION(nvmlDeviceGetCudaComputeCapability, nvmlDevice_t device, int *major, int *minor)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -119,28 +119,9 @@ NVML_FUNCTION(nvmlDeviceGetCudaComputeCapability, nvmlDevice_t device, int *majo
 	return NVML_SUCCESS;
 }
 
-NVML_FUNCTION(nvmlDeviceGetAttributes_v2, nvmlDevice_t device, struct nvml_attributes *out)
-{
-	nvmlReturn_t result = nv_enter_device(device);
-
-	if (result != NVML_SUCCESS)
-		return result;
-	if (!out)
-		return NVML_ERROR_INVALID_ARGUMENT;
-	*out = (struct nvml_attributes){
-		.sm_count = nv_gpu(device)->sm_count,
-		.copy_engines = 3,
-		.decoders = 7,
-		.jpeg_engines = 7,
-		.ofa_engines = 1,
-		.memory_mib = nv_gpu(device)->memory_bytes >> 20,
-	};
-	return NVML_SUCCESS;
-}
-
 NVML_FUNCTION(nvmlDeviceValidateInforom, nvmlDevice_t device)
 {
-	return nv_enter_device(device);
+	return nv_enter_gpu(device);
 }
 
 /* ---- PCIe link ---- */
@@ -163,13 +144,10 @@ CONSTANT_GETTER(nvmlDeviceGetVirtualizationMode, unsigned, NVML_GPU_VIRTUALIZATI
 CONSTANT_GETTER(nvmlDeviceGetAccountingMode, unsigned, NVML_FEATURE_DISABLED)
 PAIR_GETTER(nvmlDeviceGetEccMode, NVML_FEATURE_ENABLED, NVML_FEATURE_ENABLED)
 CONSTANT_GETTER(nvmlDeviceGetDefaultEccMode, unsigned, NVML_FEATURE_ENABLED)
-PAIR_GETTER(nvmlDeviceGetMigMode, NVML_FEATURE_DISABLED, NVML_FEATURE_DISABLED)
-CONSTANT_GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned, 0)
-CONSTANT_GETTER(nvmlDeviceIsMigDeviceHandle, unsigned, 0)
 
 static nvmlReturn_t set_mode(nvmlDevice_t device, unsigned mode, unsigned simulated)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -178,7 +156,7 @@ static nvmlReturn_t set_mode(nvmlDevice_t device, unsigned mode, unsigned simula
 
 NVML_FUNCTION(nvmlDeviceSetComputeMode, nvmlDevice_t device, unsigned mode)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -197,16 +175,6 @@ NVML_FUNCTION(nvmlDeviceSetPersistenceMode, nvmlDevice_t device, unsigned mode)
 	return set_mode(device, mode, NVML_FEATURE_ENABLED);
 }
 
-NVML_FUNCTION(nvmlDeviceGetMigDeviceHandleByIndex, nvmlDevice_t device, unsigned index,
-	      nvmlDevice_t *mig)
-{
-	nvmlReturn_t result = nv_enter_device(device);
-
-	(void)index;
-	(void)mig;
-	return result == NVML_SUCCESS ? NVML_ERROR_NOT_FOUND : result;
-}
-
 /* ---- clocks, power, temperature ---- */
 
 CONSTANT_GETTER(nvmlDeviceGetPerformanceState, unsigned, NVML_PSTATE_0)
@@ -222,7 +190,7 @@ CONSTANT_GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, nvml_u64, 0)
 /* The power rises from idle to full power in proportion to the GPU's busy time. */
 NVML_FUNCTION(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned *milliwatts)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -237,7 +205,7 @@ NVML_FUNCTION(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned *milliwatts
 
 static nvmlReturn_t clock_of(nvmlDevice_t device, unsigned kind, unsigned *mhz)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -279,7 +247,7 @@ NVML_FUNCTION(nvmlDeviceGetClock, nvmlDevice_t device, unsigned kind, unsigned w
 
 NVML_FUNCTION(nvmlDeviceGetTemperature, nvmlDevice_t device, unsigned sensor, unsigned *celsius)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -291,7 +259,7 @@ NVML_FUNCTION(nvmlDeviceGetTemperature, nvmlDevice_t device, unsigned sensor, un
 
 NVML_FUNCTION(nvmlDeviceGetTemperatureV, nvmlDevice_t device, struct nvml_temperature *out)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -309,7 +277,7 @@ NVML_FUNCTION(nvmlDeviceGetTemperatureThreshold, nvmlDevice_t device, unsigned k
 	      unsigned *celsius)
 {
 	static const unsigned thresholds[] = {92, 89, 95, 85}; /* shutdown, slowdown, memory, GPU */
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -326,7 +294,7 @@ NVML_FUNCTION(nvmlDeviceGetTemperatureThreshold, nvmlDevice_t device, unsigned k
 NVML_FUNCTION(nvmlDeviceGetTotalEccErrors, nvmlDevice_t device, unsigned kind, unsigned counter,
 	      nvml_u64 *errors)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	(void)kind;
 	(void)counter;
@@ -348,7 +316,7 @@ NVML_FUNCTION(nvmlDeviceGetMemoryErrorCounter, nvmlDevice_t device, unsigned kin
 NVML_FUNCTION(nvmlDeviceGetRemappedRows, nvmlDevice_t device, unsigned *correctable,
 	      unsigned *uncorrectable, unsigned *pending, unsigned *failed)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 
 	if (result != NVML_SUCCESS)
 		return result;

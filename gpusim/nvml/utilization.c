@@ -66,7 +66,7 @@ static uint64_t window_time(uint64_t window, uint64_t length)
 
 NVML_FUNCTION(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, struct nvml_utilization *rates)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_measured(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -81,7 +81,7 @@ NVML_FUNCTION(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, struct nvml_ut
 /* idle_engine reports an idle engine, for engines that are not simulated. */
 static nvmlReturn_t idle_engine(nvmlDevice_t device, unsigned *busy, unsigned *period_us)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_measured(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -107,7 +107,7 @@ NVML_FUNCTION(nvmlDeviceGetOfaUtilization, nvmlDevice_t device, unsigned *busy, 
 NVML_FUNCTION(nvmlDeviceGetSamples, nvmlDevice_t device, unsigned type, nvml_u64 last_seen,
 	      unsigned *value_type, unsigned *count, struct nvml_sample *samples)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_measured(device);
 	uint64_t now;
 	unsigned found = 0;
 	unsigned room;
@@ -206,7 +206,7 @@ static void take_sample(void *context, const struct doing *doing)
 NVML_FUNCTION(nvmlDeviceGetProcessUtilization, nvmlDevice_t device,
 	      struct nvml_process_sample *samples, unsigned *count, nvml_u64 last_seen)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_measured(device);
 	struct sample_list list = {.samples = samples};
 
 	if (result != NVML_SUCCESS)
@@ -246,7 +246,7 @@ static void take_utilization(void *context, const struct doing *doing)
 NVML_FUNCTION(nvmlDeviceGetProcessesUtilizationInfo, nvmlDevice_t device,
 	      struct nvml_processes_utilization *info)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_measured(device);
 	struct utilization_list list = {0};
 
 	if (result != NVML_SUCCESS)

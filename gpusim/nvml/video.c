@@ -27,7 +27,7 @@ static unsigned engine_percent(uint32_t gpu, size_t field)
 
 static nvmlReturn_t engine_rate(nvmlDevice_t device, size_t field, unsigned *busy, unsigned *period_us)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_measured(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -55,7 +55,7 @@ NVML_FUNCTION(nvmlDeviceGetDecoderUtilization, nvmlDevice_t device, unsigned *bu
 NVML_FUNCTION(nvmlDeviceGetEncoderSessions, nvmlDevice_t device, unsigned *count,
 	      struct nvml_encoder_session *sessions)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_gpu(device);
 	uint64_t own_namespace = gs_pid_namespace();
 	struct gs_proc *proc;
 	uint32_t cursor = 0;

@@ -41,9 +41,12 @@ const (
 	gpuMemoryAt  = 144
 	gpuMinorAt   = 152
 	gpuContextAt = 168
+	gpuMIGRoleAt = 336
 	gpuBusyAt    = 368
 	gpuLostAt    = 392
 	gpuPeakAt    = 456
+
+	migDevice = 2 // the role of a MIG device; greater: a destroyed one
 
 	procSize       = 5376
 	procInUseAt    = 0

@@ -47,6 +47,8 @@ func TestLayout(t *testing.T) {
 		{"offsetof(struct gs_gpu, memory_bytes)", gpuMemoryAt},
 		{"offsetof(struct gs_gpu, minor)", gpuMinorAt},
 		{"offsetof(struct gs_gpu, context_bytes)", gpuContextAt},
+		{"offsetof(struct gs_gpu, mig.role)", gpuMIGRoleAt},
+		{"GS_MIG_DEVICE", migDevice},
 		{"offsetof(struct gs_gpu, busy_ns)", gpuBusyAt},
 		{"offsetof(struct gs_gpu, faults.lost)", gpuLostAt},
 		{"offsetof(struct gs_gpu, peak_used_bytes)", gpuPeakAt},

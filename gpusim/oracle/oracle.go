@@ -34,10 +34,10 @@ type Oracle struct {
 	namespace uint64
 }
 
-// GPU is a simulated GPU.
+// GPU is a simulated GPU, or a MIG device of a simulated GPU.
 type GPU struct {
 	Index       int
-	UUID        string // "GPU-…"
+	UUID        string // "GPU-…" or "MIG-…"
 	Name        string
 	PCIBusID    string
 	Minor       uint32
@@ -367,7 +367,11 @@ func (o *Oracle) text(at, size int) string {
 func (o *Oracle) uuid(index int) string {
 	at := stateGPUsAt + index*gpuSize + gpuUUIDAt
 	text := hex.EncodeToString(o.data[at : at+16])
-	return fmt.Sprintf("GPU-%s-%s-%s-%s-%s", text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+	kind := "GPU"
+	if o.u32(stateGPUsAt+index*gpuSize+gpuMIGRoleAt) >= migDevice {
+		kind = "MIG"
+	}
+	return fmt.Sprintf("%s-%s-%s-%s-%s-%s", kind, text[:8], text[8:12], text[12:16], text[16:20], text[20:])
 }
 
 func pidNamespace() uint64 {

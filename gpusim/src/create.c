@@ -41,7 +41,7 @@ void gs_driver_defaults(struct gs_machine *machine)
 	machine->cuda_version = 13000;
 }
 
-static void set_gpu(struct gs_gpu *gpu, const struct gs_gpu_config *config)
+void gs_set_gpu(struct gs_gpu *gpu, const struct gs_gpu_config *config)
 {
 	memcpy(gpu->uuid, config->uuid, sizeof(gpu->uuid));
 	memcpy(gpu->name, config->name, sizeof(gpu->name));
@@ -75,6 +75,7 @@ static void set_gpu(struct gs_gpu *gpu, const struct gs_gpu_config *config)
 	gpu->crowding_ppm = config->crowding_ppm;
 	gpu->copy_stamp = config->copy_stamp;
 	gpu->sampled = config->sampled;
+	gpu->mig = config->mig;
 	gpu->current = GS_NO_PROC;
 }
 
@@ -98,23 +99,35 @@ static int write_state(int fd, const struct gs_machine *machine)
 	state->spin_ns = 60000;
 	state->pid_namespace = gs_pid_namespace();
 	for (uint32_t g = 0; g < machine->gpu_count; g++)
-		set_gpu(&state->gpus[g], &machine->gpus[g]);
+		gs_set_gpu(&state->gpus[g], &machine->gpus[g]);
 	state->magic = GS_MAGIC;
 	munmap(state, sizeof(*state));
 	return 0;
 }
 
-static int make_device(const char *dir, uint32_t minor)
+static int make_device(const char *dir, const char *kind, uint32_t minor)
 {
 	char path[512];
 	int fd, err;
 
-	(void)snprintf(path, sizeof(path), "%s/gpu%u", dir, minor);
+	(void)snprintf(path, sizeof(path), "%s/%s%u", dir, kind, minor);
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return -errno;
 	err = fchmod(fd, 0666) == 0 ? 0 : -errno;
 	close(fd);
+	return err;
+}
+
+int gs_make_devices(const char *dir, const struct gs_gpu_config *config)
+{
+	uint32_t cap = gs_mig_cap(config->minor, config->mig.gpu_instance);
+	int err = make_device(dir, "gpu", config->minor);
+
+	if (!err && config->mig.role == GS_MIG_DEVICE)
+		err = make_device(dir, "cap", cap);
+	if (!err && config->mig.role == GS_MIG_DEVICE)
+		err = make_device(dir, "cap", cap + 1);
 	return err;
 }
 
@@ -129,7 +142,7 @@ int gs_create(const char *dir, const struct gs_machine *machine)
 	if (mkdir(dir, 0755) != 0 && errno != EEXIST)
 		return -errno;
 	for (uint32_t g = 0; g < count; g++) {
-		err = make_device(dir, machine->gpus[g].minor);
+		err = gs_make_devices(dir, &machine->gpus[g]);
 		if (err)
 			return err;
 	}
@@ -161,7 +174,8 @@ int gs_destroy(const char *dir)
 		char rest;
 		bool ours = strcmp(entry->d_name, "state") == 0 ||
 			    strcmp(entry->d_name, "state.new") == 0 ||
-			    sscanf(entry->d_name, "gpu%u%c", &minor, &rest) == 1;
+			    sscanf(entry->d_name, "gpu%u%c", &minor, &rest) == 1 ||
+			    sscanf(entry->d_name, "cap%u%c", &minor, &rest) == 1;
 
 		if (ours && unlinkat(dirfd(entries), entry->d_name, 0) != 0 && !err)
 			err = -errno;

@@ -179,17 +179,28 @@ void gs_close(struct gs_handle *handle)
 	handle->fd = -1;
 }
 
-bool gs_gpu_visible(const struct gs_handle *handle, uint32_t gpu)
+static bool can_open(const struct gs_handle *handle, const char *kind, uint32_t minor)
 {
 	char path[sizeof(handle->dir) + 16];
 	int fd;
 
-	(void)snprintf(path, sizeof(path), "%s/gpu%u", handle->dir, handle->state->gpus[gpu].minor);
+	(void)snprintf(path, sizeof(path), "%s/%s%u", handle->dir, kind, minor);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	close(fd);
 	return true;
+}
+
+bool gs_gpu_visible(const struct gs_handle *handle, uint32_t gpu)
+{
+	const struct gs_gpu *entry = &handle->state->gpus[gpu];
+	uint32_t cap = gs_mig_cap(entry->minor, entry->mig.gpu_instance);
+
+	if (entry->mig.role == GS_MIG_GONE || !can_open(handle, "gpu", entry->minor))
+		return false;
+	return entry->mig.role != GS_MIG_DEVICE ||
+	       (can_open(handle, "cap", cap) && can_open(handle, "cap", cap + 1));
 }
 
 bool gs_proc_alive(struct gs_handle *handle, uint32_t slot, pid_t *pid)

@@ -146,8 +146,25 @@ struct gs_faults {
 	uint64_t reserved[5];
 };
 
+/* gs_mig_role is the role of an entry of the table of GPUs in Multi-Instance GPU (MIG). */
+enum gs_mig_role {
+	GS_MIG_OFF = 0,    /* a GPU that is not in MIG mode */
+	GS_MIG_ON = 1,     /* a GPU in MIG mode: only its MIG devices have memory and run work */
+	GS_MIG_DEVICE = 2, /* a MIG device: a compute instance that fills its GPU instance */
+	GS_MIG_GONE = 3,   /* a MIG device that was destroyed */
+};
+
+#define GS_MIG_MAX 7u /* MIG devices of a GPU */
+
+struct gs_mig {
+	uint32_t role;   /* enum gs_mig_role */
+	uint32_t parent; /* of a MIG device: the entry of its GPU */
+	uint32_t gpu_instance;
+	uint32_t slices; /* of the GPU instance, of GS_MIG_MAX */
+};
+
 struct gs_gpu {
-	/* The configuration is fixed at creation. */
+	/* The configuration is fixed at creation, except for mig. */
 	uint8_t uuid[16];
 	char name[96];
 	char pci_bus_id[32]; /* "0000:3b:00.0" */
@@ -180,7 +197,7 @@ struct gs_gpu {
 	uint32_t crowding_ppm; /* the factor by which each other running kernel slows a kernel down */
 	uint32_t copy_stamp; /* 1: an event behind a copy is stamped at its end, whichever process has the GPU */
 	uint32_t sampled;    /* 1: each of NVML's samples names a single process, see timeline.h */
-	uint64_t config_reserved[2];
+	struct gs_mig mig;
 	/* These fields record time. */
 	uint64_t slice_start_ns; /* 0: no slice */
 	uint64_t hold_from_ns; /* compute starts no earlier (switching loss) */
@@ -335,6 +352,7 @@ struct gs_gpu_config {
 	uint32_t connections, idle_stamp;
 	uint64_t yield_ns, gap_ns, launch_ns, power_period_ns;
 	uint32_t power_ppm, crowding_ppm, copy_stamp, sampled;
+	struct gs_mig mig;
 };
 
 /* gs_gpu_defaults fills in the defaults of the GPU with this index. */
@@ -351,6 +369,47 @@ struct gs_machine {
 
 /* gs_driver_defaults fills in the default driver. */
 void gs_driver_defaults(struct gs_machine *machine);
+
+/* ---- Multi-Instance GPU (mig.c, migchange.c) ---- */
+
+/*
+ * gs_mig_make fills in the configuration of a MIG device from the configuration of its GPU, which
+ * is entry `parent`. The profile is a name such as "1g.10gb": compute slices and memory in GiB.
+ * gs_mig_make returns false for any other text. The caller sets the GPU instance and the UUID.
+ */
+bool gs_mig_make(struct gs_gpu_config *config, const struct gs_gpu_config *gpu, uint32_t parent,
+		 const char *profile);
+
+/* gs_mig_cap returns the minor number of the capability of a GPU instance of the GPU with this
+ * minor number. The next number is the capability of the compute instance. */
+uint32_t gs_mig_cap(uint32_t minor, uint32_t gpu_instance);
+
+/* gs_card returns the GPU of a MIG device, and the GPU itself otherwise. Faults strike cards. */
+struct gs_gpu *gs_card(struct gs_state *state, uint32_t gpu);
+
+/*
+ * gs_mig_create adds a MIG device to a running machine, and returns its entry or -errno. -EINVAL:
+ * the GPU is not in MIG mode, or the profile is no profile; -ENOSPC: the GPU has too few slices
+ * left, or the machine too few entries. gs_mig_destroy destroys a MIG device, and returns 0 or
+ * -errno. -EBUSY: a process uses the device.
+ */
+int gs_mig_create(struct gs_handle *handle, uint32_t gpu, const char *profile,
+		  const uint8_t uuid[16]);
+int gs_mig_destroy(struct gs_handle *handle, uint32_t gpu);
+
+/* gs_random_uuid derives a version 4 UUID from a seed. */
+void gs_random_uuid(uint64_t *seed, uint8_t uuid[16]);
+
+#define GS_UUID_SIZE 41
+
+/* gs_uuid_text writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", or "MIG-…" for a MIG device. */
+void gs_uuid_text(const struct gs_gpu *gpu, char text[GS_UUID_SIZE]);
+
+/* gs_set_gpu writes a configuration to an entry of the table of GPUs. */
+void gs_set_gpu(struct gs_gpu *gpu, const struct gs_gpu_config *config);
+
+/* gs_make_devices creates the device files of an entry. gs_make_devices returns 0 or -errno. */
+int gs_make_devices(const char *dir, const struct gs_gpu_config *config);
 
 /* gs_create creates dir/state and one device file per GPU. gs_create returns 0 or -errno. */
 int gs_create(const char *dir, const struct gs_machine *machine);
@@ -374,8 +433,8 @@ int gs_open(struct gs_handle *handle, const char *path, enum gs_role role);
  */
 void gs_close(struct gs_handle *handle);
 
-/* gs_gpu_visible reports whether this process may use the GPU, because the process can open the
- * device file. */
+/* gs_gpu_visible reports whether this process may use the GPU or MIG device, because the process can
+ * open the device files. */
 bool gs_gpu_visible(const struct gs_handle *handle, uint32_t gpu);
 
 /* gs_now returns CLOCK_MONOTONIC in ns. */

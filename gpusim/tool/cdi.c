@@ -40,35 +40,78 @@ static void print_mount(const char *indent, const char *from_dir, const char *to
  * GS_DEFAULT_PATH. */
 #define CONTAINER_DEVICE_DIR "/dev/gpusim"
 
-static void print_device_mount(const struct cdi_options *options, const struct gs_gpu *gpu)
+static void print_device_file(const struct cdi_options *options, const char *kind, uint32_t minor)
 {
 	char file[16];
 
-	(void)snprintf(file, sizeof(file), "gpu%u", gpu->minor);
+	(void)snprintf(file, sizeof(file), "%s%u", kind, minor);
 	print_mount("        ", options->device_dir, CONTAINER_DEVICE_DIR, file, "rw");
+}
+
+/* print_caps prints the capabilities of a MIG device. */
+static void print_caps(const struct cdi_options *options, const struct gs_gpu *gpu)
+{
+	uint32_t cap = gs_mig_cap(gpu->minor, gpu->mig.gpu_instance);
+
+	if (gpu->mig.role != GS_MIG_DEVICE)
+		return;
+	print_device_file(options, "cap", cap);
+	print_device_file(options, "cap", cap + 1);
 }
 
 static void print_device(const struct cdi_options *options, const struct gs_gpu *gpu,
 			 const char *name)
 {
 	printf("  - name: \"%s\"\n    containerEdits:\n      mounts:\n", name);
-	print_device_mount(options, gpu);
+	print_device_file(options, "gpu", gpu->minor);
+	print_caps(options, gpu);
 }
 
+/* print_names prints a device by its index and by its UUID. The index of a MIG device is the index
+ * of its GPU, a colon and its own index. */
+static void print_names(const struct cdi_options *options, const struct gs_gpu *gpu, int card, int mig)
+{
+	char name[GS_UUID_SIZE];
+
+	if (gpu->mig.role == GS_MIG_DEVICE)
+		(void)snprintf(name, sizeof(name), "%d:%d", card, mig);
+	else
+		(void)snprintf(name, sizeof(name), "%d", card);
+	print_device(options, gpu, name);
+	gs_uuid_text(gpu, name);
+	print_device(options, gpu, name);
+}
+
+static void print_all(const struct cdi_options *options, const struct gs_state *state)
+{
+	printf("  - name: \"all\"\n    containerEdits:\n      mounts:\n");
+	for (uint32_t g = 0; g < state->gpu_count; g++) {
+		if (state->gpus[g].mig.role < GS_MIG_DEVICE)
+			print_device_file(options, "gpu", state->gpus[g].minor);
+		print_caps(options, &state->gpus[g]);
+	}
+}
+
+/* print_devices prints the GPUs and MIG devices that containers can use. A GPU in MIG mode is none.
+ * The MIG devices of a GPU are behind it in the table, but those of a running machine are last. */
 static void print_devices(const struct cdi_options *options, const struct gs_state *state)
 {
-	printf("devices:\n");
-	for (uint32_t g = 0; g < state->gpu_count; g++) {
-		char name[TOOL_UUID_SIZE];
+	int cards = 0;
 
-		(void)snprintf(name, sizeof(name), "%u", g);
-		print_device(options, &state->gpus[g], name);
-		tool_uuid(state->gpus[g].uuid, name);
-		print_device(options, &state->gpus[g], name);
+	printf("devices:\n");
+	for (uint32_t c = 0; c < state->gpu_count; c++) {
+		int migs = 0;
+
+		if (state->gpus[c].mig.role >= GS_MIG_DEVICE)
+			continue;
+		if (state->gpus[c].mig.role == GS_MIG_OFF)
+			print_names(options, &state->gpus[c], cards, 0);
+		for (uint32_t g = c; g < state->gpu_count; g++)
+			if (state->gpus[g].mig.role == GS_MIG_DEVICE && state->gpus[g].mig.parent == c)
+				print_names(options, &state->gpus[g], cards, migs++);
+		cards++;
 	}
-	printf("  - name: \"all\"\n    containerEdits:\n      mounts:\n");
-	for (uint32_t g = 0; g < state->gpu_count; g++)
-		print_device_mount(options, &state->gpus[g]);
+	print_all(options, state);
 }
 
 static void print_spec(const struct cdi_options *options, const struct gs_state *state)

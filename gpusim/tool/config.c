@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file reads configurations and profiles: lines of "key = value", with # before comments. A
- * configuration may add GPUs by [gpu] lines. Keys before the first [gpu] line are defaults for all
- * GPUs. A profile has no [gpu] lines. Unknown keys are errors in configurations and profiles.
+ * configuration may add GPUs by [gpu] lines, and MIG devices of the last GPU by lines such as
+ * [mig 1g.10gb]. Keys before the first [gpu] line are defaults for all GPUs. A profile has no [gpu]
+ * lines. Unknown keys are errors in configurations and profiles.
  */
 #include "config.h"
 #include "value.h"
@@ -15,12 +16,13 @@
 
 /* ---- values ---- */
 
-/* parse_uuid parses "GPU-xxxxxxxx-xxxx-…", or the 32 hexadecimal digits with or without dashes. */
+/* parse_uuid parses "GPU-xxxxxxxx-xxxx-…", "MIG-…", or the 32 hexadecimal digits with or without
+ * dashes. */
 static bool parse_uuid(const char *text, uint8_t uuid[16])
 {
 	unsigned n = 0;
 
-	if (strncmp(text, "GPU-", 4) == 0)
+	if (strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0)
 		text += 4;
 	for (; *text; text++) {
 		const char *digits = "0123456789abcdef";
@@ -76,7 +78,7 @@ static const struct key gpu_keys[] = {
 	GPU("yield", TIME, yield_ns), GPU("gap", TIME, gap_ns), GPU("launch_latency", TIME, launch_ns),
 	GPU("power", PERCENT, power_ppm), GPU("power_period", POWER_PERIOD, power_period_ns),
 	GPU("crowding", PERCENT, crowding_ppm), GPU("copy_stamp", FLAG, copy_stamp),
-	GPU("utilisation", UTILISATION, sampled),
+	GPU("utilisation", UTILISATION, sampled), GPU("mig", FLAG, mig.role),
 };
 
 #define DRIVER(name, kind, field) \
@@ -217,6 +219,15 @@ static char *trim(char *text)
 	return text;
 }
 
+static uint32_t count_cards(const struct gs_machine *machine)
+{
+	uint32_t cards = 0;
+
+	for (uint32_t g = 0; g < machine->gpu_count; g++)
+		cards += machine->gpus[g].mig.role != GS_MIG_DEVICE;
+	return cards;
+}
+
 bool config_add_gpu(struct config *config)
 {
 	struct gs_machine *machine = &config->machine;
@@ -225,11 +236,33 @@ bool config_add_gpu(struct config *config)
 
 	if (machine->gpu_count == GS_MAX_GPUS)
 		return false;
-	gs_gpu_defaults(&own, machine->gpu_count);
+	gs_gpu_defaults(&own, count_cards(machine));
 	gpu = &machine->gpus[machine->gpu_count++];
 	*gpu = config->defaults;
 	gpu->minor = own.minor;
 	memcpy(gpu->pci_bus_id, own.pci_bus_id, sizeof(own.pci_bus_id));
+	return true;
+}
+
+/* add_mig adds a MIG device to the last GPU, which is then in MIG mode. `line` is "[mig 1g.10gb]". */
+static bool add_mig(struct config *config, char *line)
+{
+	struct gs_machine *machine = &config->machine;
+	uint32_t instance = 1, parent = machine->gpu_count - 1;
+	struct gs_gpu_config *gpu;
+
+	if (machine->gpu_count == 0 || machine->gpu_count == GS_MAX_GPUS)
+		return false;
+	for (; machine->gpus[parent].mig.role == GS_MIG_DEVICE; parent--)
+		instance++;
+	line[strcspn(line, "]")] = '\0';
+	gpu = &machine->gpus[machine->gpu_count];
+	if (instance > GS_MIG_MAX ||
+	    !gs_mig_make(gpu, &machine->gpus[parent], parent, line + strlen("[mig ")))
+		return false;
+	gpu->mig.gpu_instance = instance;
+	machine->gpus[parent].mig.role = GS_MIG_ON;
+	machine->gpu_count++;
 	return true;
 }
 
@@ -246,6 +279,8 @@ static bool set_line(struct config *config, char *line, bool gpus)
 		return true;
 	if (gpus && strcmp(line, "[gpu]") == 0)
 		return config_add_gpu(config);
+	if (gpus && strncmp(line, "[mig ", strlen("[mig ")) == 0)
+		return add_mig(config, line);
 	equals = strchr(line, '=');
 	if (!equals)
 		return false;

@@ -10,29 +10,17 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* mix returns the next number of splitmix64, which derives UUIDs from a seed. */
-static uint64_t mix(uint64_t *seed)
-{
-	uint64_t z = (*seed += UINT64_C(0x9e3779b97f4a7c15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
-
 static void fill_uuids(struct config *config, uint64_t seed)
 {
 	static const uint8_t zero[16];
 
 	for (uint32_t g = 0; g < config->machine.gpu_count; g++) {
-		uint64_t parts[2] = {mix(&seed), mix(&seed)};
 		uint8_t *uuid = config->machine.gpus[g].uuid;
+		uint8_t derived[16];
 
-		if (memcmp(uuid, zero, sizeof(zero)) != 0)
-			continue;
-		memcpy(uuid, parts, sizeof(parts));
-		uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x40); /* version 4 */
-		uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
+		gs_random_uuid(&seed, derived);
+		if (memcmp(uuid, zero, sizeof(zero)) == 0)
+			memcpy(uuid, derived, sizeof(derived));
 	}
 }
 

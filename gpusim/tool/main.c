@@ -22,6 +22,8 @@ static const struct {
 	{"hold", tool_hold,
 	 "[--gpu INDEX|UUID] [--graphics] [--encode PERCENT] [--decode PERCENT] [--memory SIZE] [--busy] DIR",
 	 "use a GPU without CUDA until killed: through a graphics API, or the video engines"},
+	{"mig", tool_mig, "create GPU PROFILE DIR | destroy MIG DIR",
+	 "create a MIG device such as 1g.10gb on a GPU in MIG mode and print its UUID, or destroy it"},
 	{"cdi", tool_cdi, "--driver-dir DIR --device-dir DIR [--library-dir DIR]",
 	 "print the CDI specification that passes the GPUs to containers"},
 };

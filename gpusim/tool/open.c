@@ -24,16 +24,6 @@ int tool_open(struct gs_handle *handle, const char *dir)
 	return -1;
 }
 
-void tool_uuid(const uint8_t uuid[16], char text[TOOL_UUID_SIZE])
-{
-	int at = snprintf(text, TOOL_UUID_SIZE, "GPU");
-
-	for (int i = 0; i < 16; i++)
-		at += snprintf(text + at, (size_t)(TOOL_UUID_SIZE - at),
-			       i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
-			       uuid[i]);
-}
-
 int tool_find_gpu(const struct gs_state *state, const char *name)
 {
 	char *end;
@@ -42,9 +32,9 @@ int tool_find_gpu(const struct gs_state *state, const char *name)
 	if (*name && !*end)
 		return index < state->gpu_count ? (int)index : -1;
 	for (uint32_t g = 0; g < state->gpu_count; g++) {
-		char uuid[TOOL_UUID_SIZE];
+		char uuid[GS_UUID_SIZE];
 
-		tool_uuid(state->gpus[g].uuid, uuid);
+		gs_uuid_text(&state->gpus[g], uuid);
 		if (strcmp(uuid, name) == 0)
 			return (int)g;
 	}

@@ -121,9 +121,9 @@ static void take_snapshot(struct gs_handle *handle, struct snapshot *snapshot)
 
 static void json_gpu(const struct gs_gpu *gpu, uint32_t index)
 {
-	char uuid[TOOL_UUID_SIZE];
+	char uuid[GS_UUID_SIZE];
 
-	tool_uuid(gpu->uuid, uuid);
+	gs_uuid_text(gpu, uuid);
 	printf("{\"index\":%u,\"uuid\":\"%s\",\"minor\":%u,\"name\":", index, uuid, gpu->minor);
 	tool_json_string(gpu->name);
 	printf(",\"memory_bytes\":%" PRIu64 ",\"used_bytes\":%" PRIu64
@@ -154,11 +154,11 @@ static void json_process(const struct snapshot *snapshot, const struct process *
 	printf(",\"nvml_calls\":%" PRIu64 ",\"gpus\":[", process->nvml_calls);
 	for (uint32_t g = 0; g < snapshot->gpu_count; g++) {
 		const struct gs_proc_gpu *use = &process->data.gpu[g];
-		char uuid[TOOL_UUID_SIZE];
+		char uuid[GS_UUID_SIZE];
 
 		if (!is_used(use))
 			continue;
-		tool_uuid(snapshot->gpus[g].uuid, uuid);
+		gs_uuid_text(&snapshot->gpus[g], uuid);
 		printf("%s{\"index\":%u,\"uuid\":\"%s\",\"bytes\":%" PRIu64
 		       ",\"peak_bytes\":%" PRIu64 ",\"context_bytes\":%" PRIu64
 		       ",\"contexts\":%u,\"gpu_time_ns\":%" PRIu64 ",\"launches\":%" PRIu64 "}",
@@ -179,11 +179,11 @@ static void json_finished(const struct snapshot *snapshot, const struct ended *e
 	printf(",\"start_ns\":%" PRIu64 ",\"end_ns\":%" PRIu64 ",\"nvml_calls\":%" PRIu64
 	       ",\"gpus\":[", past->start_ns, past->end_ns, ended->nvml_calls);
 	for (uint32_t g = 0; g < snapshot->gpu_count; g++) {
-		char uuid[TOOL_UUID_SIZE];
+		char uuid[GS_UUID_SIZE];
 
 		if (past->gpu[g].peak_bytes == 0 && past->gpu[g].gpu_time_ns == 0)
 			continue;
-		tool_uuid(snapshot->gpus[g].uuid, uuid);
+		gs_uuid_text(&snapshot->gpus[g], uuid);
 		printf("%s{\"index\":%u,\"uuid\":\"%s\",\"peak_bytes\":%" PRIu64
 		       ",\"gpu_time_ns\":%" PRIu64 "}",
 		       comma, g, uuid, past->gpu[g].peak_bytes, past->gpu[g].gpu_time_ns);
@@ -250,9 +250,9 @@ static void print_table(const struct snapshot *snapshot)
 	       "BUSY s");
 	for (uint32_t g = 0; g < snapshot->gpu_count; g++) {
 		const struct gs_gpu *gpu = &snapshot->gpus[g];
-		char uuid[TOOL_UUID_SIZE];
+		char uuid[GS_UUID_SIZE];
 
-		tool_uuid(gpu->uuid, uuid);
+		gs_uuid_text(gpu, uuid);
 		printf("%3u %-40s %-24.24s %12.1f %12.1f %12.3f%s\n", g, uuid, gpu->name,
 		       (double)gpu->memory_bytes / MIB, (double)gpu->used_bytes / MIB,
 		       (double)gpu->busy_ns / 1e9, gpu->faults.lost ? "  LOST" : "");

@@ -16,14 +16,10 @@ int tool_oracle(int argc, char **argv);
 int tool_inject(int argc, char **argv);
 int tool_cdi(int argc, char **argv);
 int tool_hold(int argc, char **argv);
-
-#define TOOL_UUID_SIZE 41
+int tool_mig(int argc, char **argv);
 
 /* tool_open opens dir/state for reading. tool_open returns 0, or -1 after printing the error. */
 int tool_open(struct gs_handle *handle, const char *dir);
-
-/* tool_uuid writes "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx". */
-void tool_uuid(const uint8_t uuid[16], char text[TOOL_UUID_SIZE]);
 
 /* tool_find_gpu returns the GPU with this index or UUID, or -1. */
 int tool_find_gpu(const struct gs_state *state, const char *name);
