@@ -79,7 +79,7 @@ func paperFigure(all []filled) chart.Figure {
 		figure.Legend = append(figure.Legend, p.name)
 	}
 	for _, name := range listsOf(all) {
-		panel := chart.Bars{Title: name, X: "asked for", Y: chart.Axis{Label: "allocated, %", Min: 75, Max: 100, Ticks: []float64{75, 80, 85, 90, 95, 100}}}
+		panel := chart.Bars{Title: name, X: "requested", Y: chart.Axis{Label: "allocated, %", Min: 75, Max: 100, Ticks: []float64{75, 80, 85, 90, 95, 100}}}
 		for i, demand := range demands {
 			group := chart.Group{Label: fmt.Sprintf("%.0f %%", 100*demand)}
 			for _, p := range policies {

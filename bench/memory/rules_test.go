@@ -45,7 +45,7 @@ func TestJudge(t *testing.T) {
 			"held 1 bytes more than the limit"},
 		{"more than 1 % left", 1000 * mib, 989 * mib, []Fill{done("alloc", 477*mib, 1)}, 477 * mib, 11 * mib, true,
 			"refused what would have fit: 11534336 bytes were left"},
-		{"less left than asked for", 1000 * mib, 1000 * mib, []Fill{done("vmm", 457*mib, 32*mib)}, 457 * mib, 0, false, ""},
+		{"less left than requested", 1000 * mib, 1000 * mib, []Fill{done("vmm", 457*mib, 32*mib)}, 457 * mib, 0, false, ""},
 		{"another error", 2 * gib, 2 * gib, []Fill{{Way: "alloc", Granted: 3 * gib / 2, Refused: 1, Refusals: 1, Context: true, Error: -1}},
 			3 * gib / 2, 0, false, "ended with error -1, not 2"},
 		{"never refused", 2 * gib, 3 * gib / 2, []Fill{neverRefused}, gib, gib / 2, true, "ended with error 0, not 2"},

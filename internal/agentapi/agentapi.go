@@ -11,13 +11,13 @@ type Question uint16
 // These constants are the questions. Messages contain the numbers of questions, so the numbers
 // never change.
 const (
-	// Ping asks for the agent's identity: a Pong.
+	// Ping requests the agent's identity: a Pong.
 	Ping Question = 1
-	// Processes asks for the processes that use GPUs: a list of Process.
+	// Processes requests the processes that use GPUs: a list of Process.
 	Processes Question = 2
-	// Devices asks for GPUs: a list of Device.
+	// Devices requests GPUs: a list of Device.
 	Devices Question = 3
-	// All asks for an Overview: all data, read at one moment.
+	// All requests an Overview: all data, read at one moment.
 	All Question = 4
 )
 

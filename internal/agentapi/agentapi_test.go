@@ -99,9 +99,9 @@ func TestClient(t *testing.T) {
 		{"refused", []func(net.Conn){sends(Refuse(errors.New("no")))}, "", "the agent refused: no"},
 		{"cut off", []func(net.Conn){sends(whole[0])}, "", "does not answer to the end"},
 		{"no JSON", []func(net.Conn){sends(packet(last, []byte("{")))}, "", "read the agent's answer"},
-		{"somebody else", []func(net.Conn){sends([]byte("HTTP/1.1 400 Bad Request"))}, "", "is not this agent"},
+		{"somebody else", []func(net.Conn){sends([]byte("HTTP/1.1 400 Bad Request"))}, "", "are no answer"},
 		{"of a later version", []func(net.Conn){sends(later)}, "", "answers in version 9"},
-		{"gone meanwhile", []func(net.Conn){hangsUp}, "", "nobody listens"},
+		{"gone meanwhile", []func(net.Conn){hangsUp}, "", "no process listens"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -26,7 +26,7 @@ const retryPause = 50 * time.Millisecond
 var ErrAway = errors.New("the agent does not answer")
 
 // errBusy reports that the agent accepted the question and closed the connection.
-var errBusy = fmt.Errorf("%w: it is busy, or older than this program", ErrAway)
+var errBusy = fmt.Errorf("%w: the agent is busy, or older than this program", ErrAway)
 
 // Client asks the agent at a socket.
 type Client struct{ Socket string }
@@ -55,14 +55,14 @@ func (c Client) Ask(ctx context.Context, question Question, into any) error {
 
 // explain adds advice for the user to an error.
 func (c Client) explain(err error) error {
-	const look = "see whether the pod of the DaemonSet nri-vgpu runs on this node"
+	const look = "check whether the pod of the DaemonSet nri-vgpu runs on this node"
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: there is no %s: %s, and outside of containers with GPUs run this as root on the node", ErrAway, c.Socket, look)
+		return fmt.Errorf("%w: %s does not exist: %s; outside of containers with GPUs, run this program as root on the node", ErrAway, c.Socket, look)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s: permission denied: on the node only root may ask", c.Socket)
+		return fmt.Errorf("%s: permission denied: on the node, run this program as root", c.Socket)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: nobody listens at %s: %s", ErrAway, c.Socket, look)
+		return fmt.Errorf("%w: no process listens at %s: %s", ErrAway, c.Socket, look)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.EAGAIN):
 		return fmt.Errorf("%w within %v: %s", ErrAway, patience, look)
 	default:

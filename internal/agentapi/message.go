@@ -65,7 +65,7 @@ func ParseQuestion(raw []byte) (Question, error) {
 	}
 	question := Question(binary.LittleEndian.Uint16(raw[8:]))
 	if question < Ping || question > All {
-		return 0, fmt.Errorf("%w that this agent knows: number %d of version %d", ErrQuestion, question, version)
+		return 0, fmt.Errorf("%w that this agent knows: question %d of version %d", ErrQuestion, question, version)
 	}
 	return question, nil
 }
@@ -120,7 +120,7 @@ type answer struct {
 
 func (a *answer) add(raw []byte) error {
 	if len(raw) < headerSize || binary.LittleEndian.Uint32(raw) != answerMagic {
-		return fmt.Errorf("what answers at the agent's socket is not this agent: %d bytes", len(raw))
+		return fmt.Errorf("the agent's socket sent %d bytes that are no answer: check which program listens there", len(raw))
 	}
 	content := raw[headerSize:]
 	switch kind(binary.LittleEndian.Uint16(raw[6:])) {
@@ -130,7 +130,7 @@ func (a *answer) add(raw []byte) error {
 		a.complete = true
 	case more:
 	default:
-		return fmt.Errorf("the agent answers in version %d, and this program knows %d: use the program of the agent's version",
+		return fmt.Errorf("the agent answers in version %d, and this program reads version %d: use the program of the agent's release",
 			binary.LittleEndian.Uint16(raw[4:]), Version)
 	}
 	if len(a.content)+len(content) > maxAnswer {

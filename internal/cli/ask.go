@@ -76,7 +76,7 @@ The numbers are the driver's; a process cannot change them.
 Exit status: 0 success, 3 no agent answers, 1 any other error.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return errors.New("name what to show: devices or processes; see --help")
+			return errors.New("name the objects to show: devices or processes; see --help")
 		},
 	}
 	cmd.AddCommand(

@@ -57,10 +57,10 @@ root on the nodes, as with any privileged pod: grant it only to administrators.`
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	get := &cobra.Command{Use: "get", Short: "List GPUs or containers with GPUs", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return errors.New("name what to list: gpus, nodes or pods") }}
+		RunE: func(*cobra.Command, []string) error { return errors.New("name the objects to list: gpus, nodes or pods") }}
 	get.AddCommand(gpusCommand(c), nodesCommand(c), podsCommand(c))
 	describe := &cobra.Command{Use: "describe", Short: "Explain why a pod waits, was refused or is slow, or what is wrong with a node", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return errors.New("name what to describe: pod or node") }}
+		RunE: func(*cobra.Command, []string) error { return errors.New("name the object to describe: pod or node") }}
 	describe.AddCommand(describePodCommand(c), describeNodeCommand(c))
 	root.AddCommand(topCommand(c), psCommand(c), get, describe, whyCommand(c), resizeCommand(c), viewCommand(c), examineCommand(c), versionCommand())
 	c.global(root)
@@ -231,7 +231,7 @@ container keeps running, and keeps its GPUs.
 A container gets more only if its GPUs have room, and beyond the pod's request only as
 far as resize.maximum in config.toml allows for its namespace. A container gets less
 memory only once it uses less. Until then the request stays in the annotation
-nri-vgpu.io/resize, and the node tries again each second.
+nri-vgpu.io/resize, and the node retries each second.
 
 The command needs the rights to get and patch pods, and to patch pods/resize.
 
@@ -268,12 +268,12 @@ func examineCommand(c *cluster) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "doctor [NODE...]",
-		Short: "Find what keeps nri-vgpu from working on nodes, and show how to fix it",
+		Short: "Find the problems of nri-vgpu on nodes, and show how to fix them",
 		Long: `Examine nodes: their objects at the API server and, from the agent's pod, the runtime,
 NRI, the guard, the agent, the driver, CDI, kubelet, MPS and nri-vgpu's files. Without
 a name, examine all nodes that have or had an agent.
 
-Exit status: 1 if there is a problem. To fix each, do what follows its arrow.`,
+Exit status: 1 if there is a problem. To fix a problem, follow the text after its arrow.`,
 		ValidArgsFunction: c.complete("nodes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd)
@@ -315,7 +315,7 @@ Exit status: 1 if there is a problem. To fix each, do what follows its arrow.`,
 	return cmd
 }
 
-var errUnsoundNodes = errors.New("found problems; to fix each, do what follows its arrow")
+var errUnsoundNodes = errors.New("found problems; to fix a problem, follow the text after its arrow")
 
 func writeExamined(out io.Writer, all []examined) error {
 	for i, e := range all {

@@ -135,7 +135,7 @@ that wait for GPUs.
 
   MEMORY     used memory and memory limit
   TIME       used part of the GPU's last second, and the limit
-  HELD BACK  total time that threads waited because of the compute limit
+  THROTTLED  total time that threads waited because of the compute limit
   REFUSED    allocations that the memory limit refused
 `+exitStatus, s,
 		func(f *show.Filter, args []string) { f.Names = args },

@@ -68,9 +68,9 @@ The program replaces vgpuctl: it keeps the process id, terminal, signals and
 exit status. If the program does not exist, the exit status is 127; if the program
 cannot be started, 126; if vgpuctl fails, 1.
 
-Runs with the same --group share one limit; the first run sets it, the others
-omit it. The limits hold programs that cooperate. A program that wants to
-evade them can; run it in a container instead.`,
+Runs with the same --group share one limit; the first run sets the limit, and
+later runs omit the limit. The limits bind only programs that cooperate. Run a
+program that may evade the limits in a container instead.`,
 		Example: `  vgpuctl run --memory 2Gi -- python train.py
   vgpuctl run --memory 2Gi --cores 30 --gpu 1 --group lab -- ./a
   vgpuctl run --group lab -- ./b
@@ -125,13 +125,13 @@ func statusCommand() *cobra.Command {
 }
 
 // errUnsound reports that doctor found problems. doctor has already printed the problems.
-var errUnsound = errors.New("found problems on this node; to fix each, do what follows its arrow")
+var errUnsound = errors.New("found problems on this node; to fix a problem, follow the text after its arrow")
 
 func doctorCommand() *cobra.Command {
 	var output, path, root string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what keeps nri-vgpu from working on this node, and show how to fix it",
+		Short: "Find the problems of nri-vgpu on this node, and show how to fix them",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := show.CheckFormat(output, show.ReportFormats); err != nil {

@@ -103,7 +103,7 @@ func (m *Measurer) Measure(ctx context.Context, uuid string) (Size, error) {
 		}
 		last = bytes
 	}
-	return Size{}, fmt.Errorf("measure a context on %s: NVML does not tell what processes hold, and no two looks at the whole GPU agree: others use it", uuid)
+	return Size{}, fmt.Errorf("measure a context on %s: NVML does not report the memory of processes, and no two measurements of the whole GPU agree: other processes use it", uuid)
 }
 
 // isContext reports whether a context can be of this size.
@@ -259,13 +259,13 @@ func (s *Sizes) measure(ctx context.Context, gpus []gpu.GPU, wanted func(uuid st
 	}
 }
 
-// recall asks for the driver's version and loads the sizes that were measured with it.
+// recall reads the driver's version and loads the sizes that were measured with it.
 func (s *Sizes) recall(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
 	version, err := gpu.Do(ctx, &s.Measurer.calls, s.Version)
 	if err != nil {
-		return fmt.Errorf("learn the driver's version: %w", err)
+		return fmt.Errorf("read the driver's version: %w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,7 +286,7 @@ func (s *Sizes) recall(ctx context.Context) error {
 	return nil
 }
 
-var errNoRoom = errors.New("containers were promised all of its memory: it is measured when some is left")
+var errNoRoom = errors.New("containers hold all of the GPU's memory: the agent measures when memory is free")
 
 // attempt measures one GPU and records the result.
 func (s *Sizes) attempt(ctx context.Context, uuid string) {
@@ -325,7 +325,7 @@ func (s *Sizes) failed(uuid string, err error) {
 	s.counts[outcomeFailed]++
 	s.mu.Unlock()
 	if before == nil || before.Error() != err.Error() {
-		s.Log.Warn("failed to measure a CUDA context; charging more than any takes and retrying",
+		s.Log.Warn("failed to measure a CUDA context; charging an upper bound and retrying",
 			"gpu", uuid, "error", err)
 	}
 }

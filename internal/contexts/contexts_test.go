@@ -76,7 +76,7 @@ func TestMeasure(t *testing.T) {
 		"not available":             {fake{context: 512 * mib}, 512 * mib, ByDevice, 2, ""},
 		"not available, one intrudes": {
 			fake{context: 512 * mib, others: []uint64{0, 300 * mib, 300 * mib, 300 * mib, 300 * mib, 300 * mib}}, 512 * mib, ByDevice, 3, ""},
-		"not available, no peace":      {fake{context: 512 * mib, others: []uint64{0, 1 << 30, 0, 2 << 30, 0, 3 << 30, 0, 4 << 30, 0, 5 << 30}}, 0, "", 5, "others use it"},
+		"not available, no peace":      {fake{context: 512 * mib, others: []uint64{0, 1 << 30, 0, 2 << 30, 0, 3 << 30, 0, 4 << 30, 0, 5 << 30}}, 0, "", 5, "other processes use it"},
 		"the GPU is full":              {fake{makeErr: errors.New("CUDA_ERROR_OUT_OF_MEMORY")}, 0, "", 0, "OUT_OF_MEMORY"},
 		"nothing is told at all":       {fake{usedErr: errors.New("GPU is lost")}, 0, "", 0, "lost"},
 		"a context that takes nothing": {fake{context: 4096, tells: true}, 0, "", 1, "a size of 4096 bytes"},

@@ -33,7 +33,7 @@ func ReadFile(path string) ([]Size, error) {
 		return nil, nil
 	}
 	if err == nil && info.Size() > maxFile {
-		err = fmt.Errorf("it has %d bytes", info.Size())
+		err = fmt.Errorf("the file has %d bytes", info.Size())
 	}
 	var data []byte
 	if err == nil {
@@ -44,7 +44,7 @@ func ReadFile(path string) ([]Size, error) {
 		err = json.Unmarshal(data, &f)
 	}
 	if err == nil && f.Version != fileVersion {
-		err = fmt.Errorf("it has format %d, and this is %d", f.Version, fileVersion)
+		err = fmt.Errorf("the file has format %d, and this program reads %d", f.Version, fileVersion)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the sizes of contexts in %s: %w", path, err)

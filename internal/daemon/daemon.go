@@ -70,7 +70,7 @@ func Logger(cfg config.Log, file io.Writer) (*slog.Logger, error) {
 	}
 	direct := to(file)
 	aside := newLines(file, func(dropped int64) {
-		direct.Error("dropped log lines, as nobody read the log in time", "lines", dropped)
+		direct.Error("dropped log lines, because no program read the log in time", "lines", dropped)
 	})
 	current.Store(aside)
 	log := to(aside)

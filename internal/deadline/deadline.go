@@ -12,9 +12,9 @@ import (
 
 var (
 	// ErrLate reports that the work did not end in time. The work continues.
-	ErrLate = errors.New("it did not end in time")
+	ErrLate = errors.New("the work did not end in time")
 	// ErrFull reports that the work was not started because too much earlier work still runs.
-	ErrFull = errors.New("too much before it has not ended")
+	ErrFull = errors.New("too much earlier work still runs")
 )
 
 // Bound limits the wait for work, and the amount of concurrent work. Work that never ends

@@ -26,9 +26,9 @@ var (
 	// ErrNotDriver reports that the library lacks names that every driver has.
 	ErrNotDriver = errors.New("it is not the driver's library: install the driver again, or correct driver.root")
 	// ErrOurs reports that the library is the interposer's.
-	ErrOurs = errors.New("it is nri-vgpu's own library: put the driver's there again")
+	ErrOurs = errors.New("it is nri-vgpu's own library: install the driver's library again")
 	// ErrNotOurs reports that the library to rewrite is not an unchanged interposer.
-	ErrNotOurs = errors.New("it is not nri-vgpu's library as it is built: install this version of nri-vgpu again")
+	ErrNotOurs = errors.New("it is not nri-vgpu's library as built: install this version of nri-vgpu again")
 	// ErrNoRoom reports that the driver has more names than the interposer has room
 	// for.
 	ErrNoRoom = errors.New("the driver exports more names than nri-vgpu's library has room for: install a newer nri-vgpu")

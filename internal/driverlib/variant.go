@@ -129,7 +129,7 @@ func store(parent string, contents map[string][]byte) (string, error) {
 		return "", fmt.Errorf("make libraries for the driver: %w", err)
 	}
 	if err := os.Rename(staging, dir); err != nil && !holds(dir, contents) {
-		return "", fmt.Errorf("make libraries for the driver: %w: %s has other files: remove it once no container uses it", err, dir)
+		return "", fmt.Errorf("make libraries for the driver: %w: %s has other files: remove the directory once no container uses it", err, dir)
 	}
 	return dir, usable(dir)
 }

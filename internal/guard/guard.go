@@ -135,7 +135,7 @@ func (g *Guard) within(ctx context.Context, c Container, judge func(rules) (bool
 		return answer{hide, err}
 	})
 	if late != nil {
-		return false, rules{program: g.program}.refuse(c, "it could not be decided on: %w: see whether the node's disks answer", late)
+		return false, rules{program: g.program}.refuse(c, "the guard did not answer in time (%w): check the node's disks", late)
 	}
 	return a.hide, a.err
 }
@@ -216,7 +216,7 @@ func (g *Guard) ValidateContainerAdjustment(ctx context.Context, req *api.Valida
 		}
 		hide, err := r.Judge(c, g.asks(r, c))
 		if err == nil && hide {
-			err = r.refuse(c, "no plugin has hidden the GPUs from it")
+			err = r.refuse(c, "no plugin has hidden the GPUs from the container")
 		}
 		return false, err
 	})

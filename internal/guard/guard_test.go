@@ -207,8 +207,8 @@ func TestWithoutTheAgent(t *testing.T) {
 	if err := guardfile.WriteAsking(n.settings.StateDir, []guardfile.Pod{{UID: "listed"}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.create(inPod("listed"), &api.Container{}); err == nil || !strings.Contains(err.Error(), "asks for a GPU") {
-		t.Errorf("a pod that asks for a GPU: %v", err)
+	if _, err := n.create(inPod("listed"), &api.Container{}); err == nil || !strings.Contains(err.Error(), "requests a GPU") {
+		t.Errorf("a pod that requests a GPU: %v", err)
 	}
 	if err := guardfile.WriteAsking(n.settings.StateDir, nil); err != nil {
 		t.Fatal(err)

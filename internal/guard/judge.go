@@ -36,29 +36,29 @@ type Container struct {
 // refuse returns an error that rejects a container, with advice.
 func (r rules) refuse(c Container, format string, args ...any) error {
 	why := runtimes.Brief(fmt.Errorf(format, args...))
-	return fmt.Errorf("nri-vgpu's guard refuses container %q: %w: kubelet will try again; if it goes on, see whether nri-vgpu's agent runs on this node, and if nri-vgpu was removed, remove %s", c.Name, why, r.program)
+	return fmt.Errorf("nri-vgpu's guard refuses container %q: %w: kubelet will retry; if the refusals continue, check whether nri-vgpu's agent runs on this node; if nri-vgpu was removed, remove %s", c.Name, why, r.program)
 }
 
 // Judge decides on a container after all other plugins have seen it. asks reports whether the
-// container's pod is known to ask for GPUs. Judge allows the container, refuses it, or requires
+// container's pod is known to request GPUs. Judge allows the container, refuses it, or requires
 // that the GPUs be hidden from it.
 func (r rules) Judge(c Container, asks bool) (hide bool, err error) {
 	switch {
 	case r.left(c):
 		return false, nil
 	case slices.Contains(r.Retiring, c.PodUID):
-		return false, fmt.Errorf("nri-vgpu's guard refuses container %q: nri-vgpu was removed from this node, and nobody would hold the container to its limits: delete its pod", c.Name)
+		return false, fmt.Errorf("nri-vgpu's guard refuses container %q: nri-vgpu was removed from this node, and no program would enforce the container's limits: delete the container's pod", c.Name)
 	case len(r.Retiring) > 0:
 		return false, nil
 	case asks:
-		return false, r.refuse(c, "its pod asks for a GPU, and the agent did not answer for it")
+		return false, r.refuse(c, "its pod requests a GPU, and the agent did not answer")
 	}
 	seen := gpuaccess.Container{Env: c.Env, PodAnnotations: c.PodAnnotations, Annotations: c.Annotations, CDIDevices: c.CDIDevices, Devices: c.Devices}
 	for _, m := range c.Mounts {
 		seen.Mounts = append(seen.Mounts, m.Destination)
 	}
 	if wish := seen.Wish(r.CDIKind); wish != "" {
-		return false, r.refuse(c, "it would get GPUs by %s, and the agent did not answer for it", wish)
+		return false, r.refuse(c, "it would get GPUs by %s, and the agent did not answer", wish)
 	}
 	// Plugins cannot change a repeated variable, which already hides the GPUs.
 	value, count := gpuaccess.Variable(c.Env, gpuaccess.VisibleDevices)

@@ -46,7 +46,7 @@ func (m *messages) check(namespace string, more int) error {
 	if fits(m.spaces[namespace], m.all, more) {
 		return nil
 	}
-	return fmt.Errorf("environments, arguments, mounts, labels and annotations take %d KiB in namespace %q and %d KiB on the node, and this would add %d KiB: a namespace may take half of what others leave of %d MiB, as the container runtime may start without its plugins otherwise: delete pods, or shorten their environments (as by enableServiceLinks: false)",
+	return fmt.Errorf("environments, arguments, mounts, labels and annotations take %d KiB in namespace %q and %d KiB on the node, and this request would add %d KiB: a namespace may take half of the part of %d MiB that other namespaces leave, because beyond that the container runtime may start without its plugins: delete pods, or shorten their environments (for example by enableServiceLinks: false)",
 		m.spaces[namespace]>>10, namespace, m.all>>10, more>>10, maxMessageBytes>>20)
 }
 

@@ -45,7 +45,7 @@ func (r rules) trusts(namespace string) bool {
 	return namespace == systemNamespace || slices.Contains(r.ExemptNamespaces, namespace)
 }
 
-// asks reports whether a container's pod is known to ask for GPUs. A pod is known if the agent has
+// asks reports whether a container's pod is known to request GPUs. A pod is known if the agent has
 // listed it, or has made files for its containers since the node booted.
 func (g *Guard) asks(r rules, c Container) bool {
 	// If the list is unreadable, the last readable list applies, or an empty list if no list was

@@ -28,7 +28,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	// The path is nearly as long as a container may be. Quoting expands each byte to four.
 	destination := "/var/run/nvidia-container-devices/" + strings.Repeat("\x7f", nri.MostBytes-(4<<10))
 	if _, err := n.create(inPod("long"), &api.Container{Mounts: []*api.Mount{{Destination: destination}}}); err == nil || len(err.Error()) > 2<<10 {
-		t.Errorf("a volume that asks for a GPU: %.200v", err)
+		t.Errorf("a volume that requests a GPU: %.200v", err)
 	}
 	if adjust, err := n.create(inPod("next"), &api.Container{}); err != nil || !hides(adjust) {
 		t.Errorf("the next container: %v, %v", adjust, err)

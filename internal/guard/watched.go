@@ -35,7 +35,7 @@ func (w *watched[T]) get(path string, read func(path string) (T, error)) (T, err
 	defer w.mu.Unlock()
 	info, err := os.Stat(path)
 	if err != nil {
-		return w.value, fmt.Errorf("look at %s: %w", path, err)
+		return w.value, fmt.Errorf("stat %s: %w", path, err)
 	}
 	now := stamp{info.ModTime(), info.Size(), info}
 	if w.seen.same(now) {

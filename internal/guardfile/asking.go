@@ -23,9 +23,9 @@ import (
 const askingVersion = 1
 
 // ErrAsking means that the list of asking pods is corrupt.
-var ErrAsking = errors.New("the list of pods that ask for GPUs is corrupt")
+var ErrAsking = errors.New("the list of pods that request GPUs is corrupt")
 
-// asking is the content of the file that lists the node's pods that ask for GPUs. After a reboot,
+// asking is the content of the file that lists the node's pods that request GPUs. After a reboot,
 // the file still exists, and kubelet starts the listed pods again.
 type asking struct {
 	Version int `json:"version"`
@@ -93,11 +93,11 @@ func (a asking) pods() (pods []Pod, ok bool) {
 	return pods, true
 }
 
-// WriteAsking replaces the list of the pods that ask for GPUs, durably.
+// WriteAsking replaces the list of the pods that request GPUs, durably.
 func WriteAsking(stateDir string, pods []Pod) error {
 	data, err := json.Marshal(newAsking(pods))
 	if err != nil {
-		return fmt.Errorf("encode the list of pods that ask for GPUs: %w", err)
+		return fmt.Errorf("encode the list of pods that request GPUs: %w", err)
 	}
 	if err := os.MkdirAll(stateDir, 0o755); err != nil {
 		return fmt.Errorf("make the state directory (paths.state_dir): %w", err)
@@ -107,12 +107,12 @@ func WriteAsking(stateDir string, pods []Pod) error {
 	// systems.
 	err = renameio.WriteFile(path, append(data, '\n'), 0o600, renameio.IgnoreUmask(), renameio.WithTempDir(stateDir))
 	if err != nil {
-		return fmt.Errorf("write the list of pods that ask for GPUs (paths.state_dir): %w", err)
+		return fmt.Errorf("write the list of pods that request GPUs (paths.state_dir): %w", err)
 	}
 	return nil
 }
 
-// ReadAsking returns the pods that ask for GPUs, sorted.
+// ReadAsking returns the pods that request GPUs, sorted.
 func ReadAsking(stateDir string) ([]Pod, error) {
 	return ReadAskingFile(paths.AskingPods(stateDir))
 }
@@ -120,7 +120,7 @@ func ReadAsking(stateDir string) ([]Pod, error) {
 // RemoveAsking removes the list.
 func RemoveAsking(stateDir string) error {
 	if err := os.Remove(paths.AskingPods(stateDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the list of pods that ask for GPUs: %w", err)
+		return fmt.Errorf("remove the list of pods that request GPUs: %w", err)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func RemoveAsking(stateDir string) error {
 func ReadAskingFile(path string) ([]Pod, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the list of pods that ask for GPUs: %w", err)
+		return nil, fmt.Errorf("read the list of pods that request GPUs: %w", err)
 	}
 	var a asking
 	if err := json.Unmarshal(data, &a); err != nil {

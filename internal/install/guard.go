@@ -49,7 +49,7 @@ func (f file) replace(path string) error {
 		return fmt.Errorf("install %s: %w", path, err)
 	}
 	if err := os.Rename(made, path); err != nil {
-		return fmt.Errorf("put %s in place: %w", path, err)
+		return fmt.Errorf("rename %s into place: %w", path, err)
 	}
 	return sync(dir)
 }

@@ -96,7 +96,7 @@ func Install(source, dir, version string) (string, error) {
 		if errors.Is(err, fs.ErrExist) {
 			return target, verify(source, target)
 		}
-		return "", fmt.Errorf("put %s in place: %w", target, err)
+		return "", fmt.Errorf("rename %s into place: %w", target, err)
 	}
 	return target, sync(dir)
 }
@@ -179,7 +179,7 @@ func verify(source, target string) error {
 		}
 		have, err := f.installed(path).checksum()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("read what is installed: %w", err)
+			return fmt.Errorf("read the installed files: %w", err)
 		}
 		if err != nil || have != want {
 			return fmt.Errorf("%s: %w, and containers may use it: give this build another version, or remove %s once no container uses it", path, ErrDiffers, target)

@@ -54,7 +54,7 @@ func TestContainerOfAnotherReleaseKeepsItsPart(t *testing.T) {
 			l, log := newLender(t, other, sharer)
 			l.Given = func(dir string) []limits.Device {
 				if dir != other.dir {
-					t.Errorf("asked for %s, whose pages can be read", dir)
+					t.Errorf("requested %s, whose pages can be read", dir)
 				}
 				return []limits.Device{{UUID: gpu, MemoryBytes: 1, ComputePPM: 600_000, MaximumPPM: 1_000_000}}
 			}

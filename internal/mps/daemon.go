@@ -57,7 +57,7 @@ func (s *Supervisor) readRecord() (record, error) {
 		err = json.Unmarshal(data, &r)
 	}
 	if err != nil {
-		return record{}, fmt.Errorf("read what was written of the MPS control daemon: %w", err)
+		return record{}, fmt.Errorf("read the record of the MPS control daemon: %w", err)
 	}
 	return r, nil
 }
@@ -68,7 +68,7 @@ func (s *Supervisor) writeRecord(r record) error {
 		err = renameio.WriteFile(filepath.Join(s.Dirs.State, paths.MPSRecord), data, 0o600, renameio.IgnoreUmask())
 	}
 	if err != nil {
-		return fmt.Errorf("write down the MPS control daemon: %w", err)
+		return fmt.Errorf("write the record of the MPS control daemon: %w", err)
 	}
 	return nil
 }

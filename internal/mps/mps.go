@@ -110,7 +110,7 @@ type Supervisor struct {
 
 // New returns a supervisor that does nothing until Run.
 func New(opts Options) *Supervisor {
-	return &Supervisor{Options: opts, metrics: newMetrics(), reason: "it has not been started yet"}
+	return &Supervisor{Options: opts, metrics: newMetrics(), reason: "the agent has not started the daemon yet"}
 }
 
 // Ready returns an error with the cause if the daemon does not serve all these GPUs. Ready never
@@ -119,14 +119,14 @@ func (s *Supervisor) Ready(uuids []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.daemon != nil && s.daemon.ended() {
-		s.daemon, s.reason = nil, "it has just ended"
+		s.daemon, s.reason = nil, "the daemon has just ended"
 	}
 	if s.daemon == nil {
-		return fmt.Errorf("the MPS control daemon does not run (%s): it is started again, and kubelet tries again; the reason may stand in %s", s.reason, s.Dirs.Logs)
+		return fmt.Errorf("the MPS control daemon does not run (%s): the agent restarts the daemon, and kubelet retries; the logs in %s may contain the reason", s.reason, s.Dirs.Logs)
 	}
 	for _, uuid := range uuids {
 		if !slices.Contains(s.daemon.GPUs, uuid) {
-			return fmt.Errorf("the MPS control daemon does not serve %s yet: it goes on for the clients that it has; delete their pods", uuid)
+			return fmt.Errorf("the MPS control daemon does not serve %s yet, because it still has clients: delete their pods", uuid)
 		}
 	}
 	return nil
@@ -181,17 +181,17 @@ func (s *Supervisor) keep(ctx context.Context) error {
 }
 
 // errNoGPU means that no GPU is currently shared through MPS. A GPU may appear at any time.
-var errNoGPU = errors.New("the driver shows no GPU that is to be shared so")
+var errNoGPU = errors.New("the driver shows no GPU to share by MPS")
 
 // errRenewed means that the supervisor ended the daemon, so that the next daemon serves other GPUs.
-var errRenewed = errors.New("it is restarted for other GPUs")
+var errRenewed = errors.New("the agent restarts the daemon for other GPUs")
 
 // leave drops a daemon that has ended, or that the next agent will find.
 func (s *Supervisor) leave(d *daemon) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.daemon == d {
-		s.daemon, s.reason = nil, "it is about to be restarted"
+		s.daemon, s.reason = nil, "the agent is about to restart the daemon"
 	}
 	d.close()
 }
@@ -266,7 +266,7 @@ func (s *Supervisor) quit(ctx context.Context, d *daemon) error {
 		return err
 	}
 	if len(clients) > 0 {
-		return fmt.Errorf("it has %d clients: delete their pods", len(clients))
+		return fmt.Errorf("the daemon has %d clients: delete their pods", len(clients))
 	}
 	if _, err := s.control(ctx, "quit"); err != nil {
 		return err
@@ -300,7 +300,7 @@ func (s *Supervisor) down(reason string) {
 	s.metrics.ready.Set(0)
 	s.metrics.clients.Set(0)
 	if !s.told {
-		s.Events.OnNode(events.MPSUnavailable, "the MPS control daemon does not run: %s; pods on its GPUs are refused until it runs", reason)
+		s.Events.OnNode(events.MPSUnavailable, "the MPS control daemon does not run: %s; the agent refuses pods on its GPUs until the daemon runs", reason)
 	}
 	if reason != s.said {
 		s.Log.Warn("failed to run the MPS control daemon", "reason", reason)

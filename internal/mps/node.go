@@ -106,12 +106,12 @@ func enterNode() error {
 	for _, name := range []string{"cgroup", "mnt"} {
 		ns, err := os.Open("/proc/1/ns/" + name)
 		if err != nil {
-			return fmt.Errorf("open the node's namespaces (it takes a privileged container with the node's /proc): %w", err)
+			return fmt.Errorf("open the node's namespaces (the container must be privileged and have the node's /proc): %w", err)
 		}
 		err = unix.Setns(int(ns.Fd()), 0)
 		ns.Close()
 		if err != nil {
-			return fmt.Errorf("enter the node's %s namespace (it takes a privileged container): %w", name, err)
+			return fmt.Errorf("enter the node's %s namespace (the container must be privileged): %w", name, err)
 		}
 	}
 	return nil
@@ -125,7 +125,7 @@ func (n Node) enterRoot(daemon bool) error {
 			return fmt.Errorf("make a mount namespace: %w", err)
 		}
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-			return fmt.Errorf("make mounts our own: %w", err)
+			return fmt.Errorf("make mounts private: %w", err)
 		}
 		if err := bindTo(n.Dirs.SHM, filepath.Join(n.Config.Root, "/dev/shm")); err != nil {
 			return err
@@ -164,7 +164,7 @@ func bindTo(dir, target string) error {
 func (n Node) mountSHM() error {
 	var above, here unix.Stat_t
 	if err := errors.Join(unix.Stat(n.Dirs.State, &above), unix.Stat(n.Dirs.SHM, &here)); err != nil {
-		return fmt.Errorf("look at %s: %w", n.Dirs.SHM, err)
+		return fmt.Errorf("stat %s: %w", n.Dirs.SHM, err)
 	}
 	if above.Dev != here.Dev {
 		return nil
@@ -179,7 +179,7 @@ func (n Node) mountSHM() error {
 func (n Node) start(env []string, cgroups []*os.File) (pid int, err error) {
 	log, err := os.OpenFile(filepath.Join(n.Dirs.Logs, "daemon.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
-		return 0, fmt.Errorf("open its log: %w", err)
+		return 0, fmt.Errorf("open the daemon's log: %w", err)
 	}
 	defer log.Close()
 	run := exec.Command(n.Config.ControlProgram, "-f")
@@ -193,7 +193,7 @@ func (n Node) start(env []string, cgroups []*os.File) (pid int, err error) {
 	// The daemon has no children yet, because clients cannot reach it yet.
 	for _, procs := range cgroups {
 		if _, err := procs.WriteString(strconv.Itoa(run.Process.Pid)); err != nil {
-			return 0, errors.Join(fmt.Errorf("put it in a cgroup of its own: %w", err), run.Process.Kill(), run.Wait())
+			return 0, errors.Join(fmt.Errorf("move the daemon to its own cgroup: %w", err), run.Process.Kill(), run.Wait())
 		}
 	}
 	// Supervisor.watch detects the daemon's end, but only the agent can reap its child.

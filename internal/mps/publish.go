@@ -30,7 +30,7 @@ func publish(dirs Dirs) error {
 		}
 		names = append(names, entry.Name())
 		if err := link(filepath.Join(dirs.Pipes, entry.Name()), filepath.Join(dirs.Clients, entry.Name())); err != nil {
-			return fmt.Errorf("show clients the MPS control daemon's pipes: %w", err)
+			return fmt.Errorf("link the MPS control daemon's pipes for clients: %w", err)
 		}
 	}
 	old, err := os.ReadDir(dirs.Clients)
@@ -40,7 +40,7 @@ func publish(dirs Dirs) error {
 	for _, entry := range old {
 		if !slices.Contains(names, entry.Name()) {
 			if err := os.Remove(filepath.Join(dirs.Clients, entry.Name())); err != nil {
-				return fmt.Errorf("remove a pipe of an MPS control daemon before: %w", err)
+				return fmt.Errorf("remove a pipe of an earlier MPS control daemon: %w", err)
 			}
 		}
 	}

@@ -95,14 +95,14 @@ func readHead(data []byte) (Report, error) {
 		return Report{}, fmt.Errorf("%w: %w", ErrForeign, err)
 	}
 	if head.Version == nil {
-		return Report{}, fmt.Errorf("%w: it has no version", ErrForeign)
+		return Report{}, fmt.Errorf("%w: the report has no version", ErrForeign)
 	}
 	if head.Heartbeat == nil || head.Heartbeat.IsZero() {
-		return Report{}, fmt.Errorf("%w: it has no heartbeat", ErrForeign)
+		return Report{}, fmt.Errorf("%w: the report has no heartbeat", ErrForeign)
 	}
 	if *head.Version != FormatVersion {
 		return Report{Version: *head.Version, Heartbeat: *head.Heartbeat},
-			fmt.Errorf("%w: %d, and this is %d", ErrVersion, *head.Version, FormatVersion)
+			fmt.Errorf("%w: %d, and this program reads %d", ErrVersion, *head.Version, FormatVersion)
 	}
 	return Report{}, nil
 }

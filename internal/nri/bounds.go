@@ -20,7 +20,7 @@ const MostBytes = 480 << 10
 // CheckPod returns an error if a pod is too long for the runtime's report to plugins.
 func CheckPod(pod *api.PodSandbox) error {
 	if size := pod.SizeVT(); size > MostBytes {
-		return fmt.Errorf("its labels and annotations take %d KiB, and with more than %d KiB plugins of the container runtime may not be told of it: make them smaller", size>>10, MostBytes>>10)
+		return fmt.Errorf("its labels and annotations take %d KiB; above %d KiB the container runtime may not report it to plugins: shorten the labels and annotations", size>>10, MostBytes>>10)
 	}
 	return nil
 }
@@ -28,7 +28,7 @@ func CheckPod(pod *api.PodSandbox) error {
 // CheckContainer returns an error if a container is too long for the runtime's report to plugins.
 func CheckContainer(container *api.Container) error {
 	if size := container.SizeVT(); size > MostBytes {
-		return fmt.Errorf("its environment, arguments and mounts take %d KiB, and with more than %d KiB plugins of the container runtime may not be told of it: mount files instead of long variables", size>>10, MostBytes>>10)
+		return fmt.Errorf("its environment, arguments and mounts take %d KiB; above %d KiB the container runtime may not report it to plugins: mount files instead of long variables", size>>10, MostBytes>>10)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (a *Admin) session(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("accept a question: %w", err)
+			return fmt.Errorf("accept a query: %w", err)
 		}
 		all.Go(func() {
 			defer conn.Close()

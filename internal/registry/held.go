@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A process asks for its physical memory on its container's GPUs by one packet, little-endian, in
+// A process requests its physical memory on its container's GPUs by one packet, little-endian, in
 // the form of a registration:
 //
 //	0  "NVGH"
@@ -51,7 +51,7 @@ type Holdings interface {
 	Of(ctx context.Context, process Process) (map[string]uint64, error)
 }
 
-// IsHeldQuestion reports whether a message asks for the memory that a process holds.
+// IsHeldQuestion reports whether a message requests the memory that a process holds.
 func IsHeldQuestion(raw []byte) bool {
 	return len(raw) >= 4 && binary.LittleEndian.Uint32(raw) == heldMagic
 }

@@ -195,7 +195,7 @@ func TestQuestionsWhileTheDriverHangs(t *testing.T) {
 	}
 }
 
-// askHeld asks for the memory that this process holds, and reports whether the server answered.
+// askHeld requests the memory that this process holds, and reports whether the server answered.
 func askHeld(path string) (answered bool, err error) {
 	conn, err := net.Dial("unixpacket", path)
 	if err != nil {

@@ -53,10 +53,10 @@ func (l *listener) bind(path string, mode os.FileMode) error {
 	}
 	// receive distinguishes packets from the end of a connection by the packets' credentials.
 	if err := unix.SetsockoptInt(l.socket, unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
-		return fmt.Errorf("have credentials sent to the agent's socket: %w", err)
+		return fmt.Errorf("enable credentials on the agent's socket: %w", err)
 	}
 	if err := passRights(l.socket, false); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
-		return fmt.Errorf("have no descriptors sent to the agent's socket: %w", err)
+		return fmt.Errorf("refuse descriptors on the agent's socket: %w", err)
 	}
 	if err := unix.Listen(l.socket, backlog); err != nil {
 		return fmt.Errorf("listen at the agent's socket: %w", err)

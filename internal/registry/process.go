@@ -79,7 +79,7 @@ func (p Proc) Command(process Process) (string, error) {
 		return "", err
 	}
 	if again.Started != process.Started {
-		return "", fmt.Errorf("%w: another one has its pid", ErrGone)
+		return "", fmt.Errorf("%w: another process has its pid", ErrGone)
 	}
 	return cmp.Or(printable(line), printable([]byte(process.Name))), nil
 }
@@ -136,7 +136,7 @@ func parseStat(stat []byte) (uint64, error) {
 	const started = 22 - 3 // counted from field 3
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) <= started {
-		return 0, fmt.Errorf("%w: its stat has %d fields", ErrGone, len(fields)+2)
+		return 0, fmt.Errorf("%w: the process's stat has %d fields", ErrGone, len(fields)+2)
 	}
 	value, err := strconv.ParseUint(fields[started], 10, 64)
 	if err != nil {

@@ -153,7 +153,7 @@ func TestOutsideOfContainersNothingIsAnswered(t *testing.T) {
 	h, a := newHouse(t), &answers{}
 	h.Answers, h.Proc = a, HostProc
 	h.serve()
-	if _, err := h.ask(agentapi.Ping); err == nil || !strings.Contains(err.Error(), "root asks at another socket") {
+	if _, err := h.ask(agentapi.Ping); err == nil || !strings.Contains(err.Error(), "root on the node uses another socket") {
 		t.Errorf("got %v", err)
 	}
 	if seen := a.asked(); len(seen) != 0 {

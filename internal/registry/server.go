@@ -176,7 +176,7 @@ func clearPath(path string) error {
 		return fmt.Errorf("make the directory of the agent's socket: %w", err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the last agent's socket: %w", err)
+		return fmt.Errorf("remove the previous agent's socket: %w", err)
 	}
 	return nil
 }
@@ -367,9 +367,9 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn, from Process, r
 	case err != nil:
 		s.Registry.countInvalid()
 	case s.Answers == nil, from.Container == "":
-		err = errors.New("only containers of pods are answered here; on the node root asks at another socket")
+		err = errors.New("the agent answers only containers of pods at this socket; root on the node uses another socket")
 	case !s.queue.mayAsk(from.Container, askBounds):
-		err = fmt.Errorf("too many questions: a container may ask %d in a second", questionsPerSecond)
+		err = fmt.Errorf("too many queries: the limit of a container is %d per second", questionsPerSecond)
 	}
 	if err != nil {
 		send(conn, agentapi.Refuse(err))

@@ -58,7 +58,7 @@ func Node(ctx context.Context, o Options) error {
 	}
 	if len(live) == 0 && exists(paths.MPS(cfg.Paths.RunDir)) {
 		if err := mps.Quit(ctx, cfg); err != nil {
-			fmt.Fprintln(o.Err, "an MPS control daemon could not be ended:", err)
+			fmt.Fprintln(o.Err, "failed to stop an MPS control daemon:", err)
 		}
 	}
 	if err := cdispec.Remove(cfg.Injection.CDIOutputDir); err != nil {
@@ -69,10 +69,10 @@ func Node(ctx context.Context, o Options) error {
 		return err
 	}
 	if len(left.Pods) > 0 {
-		fmt.Fprintf(o.Out, "pods still use it, and keep it until they end: %s\n", strings.Join(left.Pods, ", "))
+		fmt.Fprintf(o.Out, "pods still use nri-vgpu's files, which remain until the pods end: %s\n", strings.Join(left.Pods, ", "))
 	}
 	if len(left.Others) > 0 {
-		fmt.Fprintf(o.Out, "files that nri-vgpu did not write are left in %s\n", strings.Join(left.Others, ", "))
+		fmt.Fprintf(o.Out, "files that nri-vgpu did not write remain in %s\n", strings.Join(left.Others, ", "))
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func TestFleet(t *testing.T) {
 	answers := func(status int, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != agentapi.OverviewPath || r.Header.Get("Authorization") != "Bearer "+secret {
-				t.Errorf("the view asks for %s with %q", r.URL.Path, r.Header.Get("Authorization"))
+				t.Errorf("the view requests %s with %q", r.URL.Path, r.Header.Get("Authorization"))
 			}
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, text)

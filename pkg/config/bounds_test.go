@@ -111,7 +111,7 @@ func TestListsOfUUIDs(t *testing.T) {
 		`["*"]`:                          "",
 		`["` + one + `", "` + two + `"]`: "",
 		`[]`:                             "uuids is empty",
-		`["*", "` + one + `"]`:           `uuids[0] is "*" beside others`,
+		`["*", "` + one + `"]`:           `uuids[0] is "*" beside UUIDs`,
 		`["` + one + `", "x"]`:           `uuids[1] is "x"; allowed`,
 		`["` + one + `", "` + one + `"]`: `uuids[1] is "GPU-1" for the second time`,
 	} {

@@ -131,7 +131,7 @@ func (c *checker) resize(r Resize) {
 		case m.Namespace != AllNamespaces && !dnsLabel.MatchString(m.Namespace):
 			c.bad(key+".namespace", `is %q; allowed: the name of a namespace, or "*"`, m.Namespace)
 		case seen[m.Namespace]:
-			c.bad(key+".namespace", "is %q, as in an entry before; allowed: one entry for each namespace", m.Namespace)
+			c.bad(key+".namespace", "is %q, which an earlier entry names; allowed: one entry for each namespace", m.Namespace)
 		}
 		seen[m.Namespace] = true
 		if m.MemoryMiB > maxReservedMiB {
@@ -162,7 +162,7 @@ func (c *checker) injection(in Injection) {
 		c.oneOf(element("injection.driver_capabilities", i), capability, Capabilities...)
 	}
 	if !slices.Contains(in.DriverCapabilities, CapabilityCompute) {
-		c.bad("injection.driver_capabilities", "lacks %q, without which there is no CUDA; allowed: %s", CapabilityCompute, strings.Join(Capabilities, ", "))
+		c.bad("injection.driver_capabilities", "lacks %q, which CUDA needs; allowed: %s", CapabilityCompute, strings.Join(Capabilities, ", "))
 	}
 	for i, device := range in.Direct.Devices {
 		c.template(element("injection.direct.devices", i), device)
@@ -272,7 +272,7 @@ var shared = strings.Fields(`
 func (c *checker) ownDirectory(key, path string) {
 	c.path(key, path)
 	if slices.Contains(shared, path) {
-		c.bad(key, "is %q, where others have files, too; allowed: a directory of its own, as uninstalling removes files in it", path)
+		c.bad(key, "is %q, which other programs use; allowed: a directory for nri-vgpu alone, because uninstalling removes files in it", path)
 	}
 }
 

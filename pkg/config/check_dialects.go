@@ -33,7 +33,7 @@ func (c *checker) resourceNames(all []named) {
 			continue
 		}
 		if first, taken := owner[r.name]; taken {
-			c.bad(r.key, "is %q, which %s is too; allowed: a name of its own", r.name, first)
+			c.bad(r.key, "is %q, which %s also is; allowed: a different name", r.name, first)
 			continue
 		}
 		owner[r.name] = r.key
@@ -121,7 +121,7 @@ func (c *checker) uuids(key string, uuids []string) {
 	for i, id := range uuids {
 		switch {
 		case id == AllGPUs && len(uuids) > 1:
-			c.bad(element(key, i), `is "*" beside others; allowed: "*" alone, or UUIDs`)
+			c.bad(element(key, i), `is "*" beside UUIDs; allowed: "*" alone, or UUIDs`)
 		case id != AllGPUs && !strings.HasPrefix(id, "GPU-") && !strings.HasPrefix(id, "MIG-"):
 			c.bad(element(key, i), `is %q; allowed: "*", or a UUID that begins with GPU- or MIG-`, id)
 		case seen[id]:

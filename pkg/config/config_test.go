@@ -180,15 +180,15 @@ func TestParseRefuses(t *testing.T) {
 			`line 3: paths.install_dir is "/opt/x/"; allowed: an absolute path`}},
 		{"directories of others, which uninstalling would remove",
 			"[paths]\nrun_dir = \"/run\"\nstate_dir = \"/var/lib\"\ninstall_dir = \"/usr/local\"", []string{
-				`line 2: paths.run_dir is "/run", where others have files, too; allowed: a directory of its own`,
-				`line 3: paths.state_dir is "/var/lib", where others have files, too; allowed: a directory of its own`,
-				`line 4: paths.install_dir is "/usr/local", where others have files, too; allowed: a directory of its own`}},
+				`line 2: paths.run_dir is "/run", which other programs use; allowed: a directory for nri-vgpu alone`,
+				`line 3: paths.state_dir is "/var/lib", which other programs use; allowed: a directory for nri-vgpu alone`,
+				`line 4: paths.install_dir is "/usr/local", which other programs use; allowed: a directory for nri-vgpu alone`}},
 		{"an element of a long list", "[injection.direct]\ndevices = [\n  \"/dev/a\",\n  \"/dev/nvidia{number}\",\n]", []string{
 			`line 2: injection.direct.devices[1] is "/dev/nvidia{number}"; allowed placeholders: {minor}, {index}, {uuid}`}},
 		{"the second of two tables",
 			"[[dialects.metagpu.device_sharing]]\nresource_name = \"a.b/c\"\n\n[[dialects.metagpu.device_sharing]]\nresource_name = \"a.b/d\"\nuuids = [\"*\", \"GPU-1\"]\ngpus = 1",
 			[]string{
-				`line 6: dialects.metagpu.device_sharing[1].uuids[0] is "*" beside others`,
+				`line 6: dialects.metagpu.device_sharing[1].uuids[0] is "*" beside UUIDs`,
 				"line 7: dialects.metagpu.device_sharing[1].gpus is unknown; allowed here: auto_reshare, resource_name, shares_per_gpu, uuids",
 			}},
 		{"one name twice", "[dialects.alnair]\nmemory = \"k8s.amazonaws.com/vgpu\"", []string{

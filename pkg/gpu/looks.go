@@ -28,7 +28,7 @@ const (
 )
 
 // ErrHung means that an earlier query of a GPU has not returned.
-var ErrHung = errors.New("an earlier look at the GPU has not returned")
+var ErrHung = errors.New("an earlier query of the GPU has not returned")
 
 // Looks shares queries of GPUs among callers. Each query serves the callers that requested it
 // before it began, and no later caller. Each GPU has at most one query at a time. After each query,

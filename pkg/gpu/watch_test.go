@@ -33,7 +33,7 @@ func TestJudge(t *testing.T) {
 		{"the lost GPU is back", healthy, &fault{number: 79, down: true}, "", true},
 		{"no recovery is due, but that may be to come", known, &fault{number: 95, at: now.Add(-settle + 1)}, "XID 95", false},
 		{"no recovery is due", known, &fault{number: 95, at: now.Add(-settle)}, "", true},
-		{"the driver asked for a reset, which is done", known, &fault{number: 95, at: now, down: true}, "", true},
+		{"the driver requested a reset, which is done", known, &fault{number: 95, at: now, down: true}, "", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func TestAnAssignmentIsObeyed(t *testing.T) {
 func TestAnAssignmentThatContradictsTheSpecIsRefused(t *testing.T) {
 	n := newNode(t)
 	n.assigned("u", "1000", gpuA+",NVIDIA,16000,0:")
-	if _, err := n.create("u"); err == nil || !strings.Contains(err.Error(), "asks for 1000 MiB") {
+	if _, err := n.create("u"); err == nil || !strings.Contains(err.Error(), "requests 1000 MiB") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -204,11 +204,11 @@ func TestTheGPUsOfABindingAreObeyed(t *testing.T) {
 
 func TestABindingThatContradictsTheNodeIsRefused(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
-		{"an unknown GPU", `{"main":["GPU-z"]}`, `pod ns/pod-u: the assignment in annotation nri-vgpu.io/assigned is not obeyed: container "main": GPU "GPU-z" is not in this node`},
-		{"too many GPUs", `{"main":["` + gpuA + `","` + gpuB + `"]}`, `container "main": it has 2 GPUs, and the container asks for 1`},
-		{"no GPUs", `{}`, `container "main" is in it: false; the container asks for GPUs: true`},
-		{"a container that asks for none", `{"main":["` + gpuA + `"],"idle":["` + gpuA + `"]}`, `container "idle" is in it: true; the container asks for GPUs: false`},
-		{"no assignment", "", "it is no list of GPUs for each container"},
+		{"an unknown GPU", `{"main":["GPU-z"]}`, `pod ns/pod-u: the agent cannot apply the assignment in annotation nri-vgpu.io/assigned: container "main": GPU "GPU-z" is not in this node`},
+		{"too many GPUs", `{"main":["` + gpuA + `","` + gpuB + `"]}`, `container "main": the annotation has 2 GPUs, and the container requests 1`},
+		{"no GPUs", `{}`, `container "main" is in the annotation: false; the container requests GPUs: true`},
+		{"a container that requests none", `{"main":["` + gpuA + `"],"idle":["` + gpuA + `"]}`, `container "idle" is in the annotation: true; the container requests GPUs: false`},
+		{"no assignment", "", "the annotation is not a list of GPUs for each container"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t)
@@ -238,7 +238,7 @@ func TestABindingFindsRoomOrNone(t *testing.T) {
 	mustCreate(t, n, "big")
 	taken := n.on("big")
 	n.bound("u", `{"main":["`+taken+`"]}`)
-	want := `no GPU has room for container "main" of pod ns/pod-u, which asks for 1000 MiB of one GPU out of ` + taken + `; free: GPU 0`
+	want := `no GPU has room for container "main" of pod ns/pod-u, which requests 1000 MiB of one GPU out of ` + taken + `; free: GPU 0`
 	if _, err := n.create("u"); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
@@ -288,7 +288,7 @@ func TestBothSchedulersAgreeOrNone(t *testing.T) {
 	if n.on("agreed") != gpuB {
 		t.Errorf("got %s", n.on("agreed"))
 	}
-	want := "GPU " + gpuA + " is none that the pod's request allows: " + gpuB
+	want := "the pod's request does not allow GPU " + gpuA + "; allowed: " + gpuB
 	if _, err := n.create("differs"); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}

@@ -43,5 +43,5 @@ func within[T any](ctx context.Context, h *Hook, work func(context.Context) T) (
 
 // lateRefusal returns the refusal of a container whose decision took too long.
 func lateRefusal(c adjust.Container, err error) error {
-	return c.Refuse(adjust.ReasonState, "nri-vgpu's agent could not decide on it: %w: kubelet will try again; if it goes on, see the agent's log, and whether the node's disks answer", err)
+	return c.Refuse(adjust.ReasonState, "nri-vgpu's agent did not answer in time (%w): kubelet will retry; if the refusals continue, check the agent's log and the node's disks", err)
 }

@@ -36,7 +36,7 @@ func inTime(t *testing.T, what string, ask func() error, refused bool) {
 	if (err != nil) != refused {
 		t.Errorf("%s: %v", what, err)
 	}
-	if err != nil && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "kubelet will try again")) {
+	if err != nil && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "kubelet will retry")) {
 		t.Errorf("%s: the refusal is %q", what, err)
 	}
 }
@@ -65,7 +65,7 @@ func TestEveryHandlerAnswersWhileAFileSystemHangs(t *testing.T) {
 	}
 	inTime(t, "CreateContainer that hangs", create("hangs"), true)
 	inTime(t, "CreateContainer of another", create("waits"), true)
-	inTime(t, "CreateContainer of a pod that asks for nothing", create("plain"), false)
+	inTime(t, "CreateContainer of a pod that requests nothing", create("plain"), false)
 	inTime(t, "StartContainer", func() error {
 		return n.runtime.StartContainer(ctx, &api.StartContainerRequest{Pod: pod, Container: container})
 	}, true)

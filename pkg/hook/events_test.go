@@ -54,7 +54,7 @@ func TestARefusalIsAnEventThatSaysWhatWasFree(t *testing.T) {
 		t.Fatal("it was created")
 	}
 	want := []string{pod.Namespace + "/" + pod.Name + ` huge VGPURefused: container "main": no GPU has room for container "main" of pod ` +
-		pod.Namespace + "/" + pod.Name + ", which asks for 16385 MiB of one GPU; free: " +
+		pod.Namespace + "/" + pod.Name + ", which requests 16385 MiB of one GPU; free: " +
 		"GPU 0 (" + gpuA + "): 16384 MiB, 100 % of the time, 10 slots; GPU 1 (" + gpuB + "): 16384 MiB, 100 % of the time, 10 slots"}
 	if diff := cmp.Diff(want, n.told.all()); diff != "" {
 		t.Error(diff)

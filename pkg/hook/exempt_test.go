@@ -89,7 +89,7 @@ func TestWhatAsksIsNeverExempt(t *testing.T) {
 	}
 	nonsense := n.exemptPod("nonsense", "main=99999999")
 	if _, err := n.createIn(nonsense, "main", wantsAll); err == nil {
-		t.Error("one that asks for what there is not was left alone")
+		t.Error("one that requests what there is not was left alone")
 	}
 	n.keepAsking()
 	n.waitAsking("bare", "nonsense", "u")

@@ -32,7 +32,7 @@ func TestForeignContainersKeepTheirGPUs(t *testing.T) {
 		n := newNode(t, withPlugin)
 		n.foreignPod("u")
 		n.api.change(func() { n.api.lagging["u"] = lagging })
-		// The image asks for all GPUs, and the plugin's variable comes later.
+		// The image requests all GPUs, and the plugin's variable comes later.
 		spec := mustCreate(t, n, "u", wantsAll, addEnv(adjust.VisibleDevices+"="+gpuB))
 		wantEnv(t, spec, adjust.VisibleDevices, gpuB)
 		if mark := spec.Annotations[paths.AdjustedAnnotation]; mark != "foreign" {

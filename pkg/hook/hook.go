@@ -234,9 +234,9 @@ func (h *Hook) unknown(c adjust.Container, err error) error {
 		return nil
 	}
 	if errors.Is(err, pods.ErrNotFound) {
-		return c.Refuse(adjust.ReasonPodUnknown, "%w: it was deleted, or replaced by another of its name", err)
+		return c.Refuse(adjust.ReasonPodUnknown, "%w: the pod was deleted, or a pod with the same name replaced it", err)
 	}
-	return c.Refuse(adjust.ReasonPodUnknown, "what it asks for is not known (%w): kubelet will try again; if it goes on, see whether the node reaches the API server", err)
+	return c.Refuse(adjust.ReasonPodUnknown, "its pod's request is unknown (%w): kubelet will retry; if the refusals continue, check whether the node reaches the API server", err)
 }
 
 // grant allocates a container its part of a GPU, and persists the allocation before the
@@ -275,7 +275,7 @@ func (h *Hook) grant(ctx context.Context, c adjust.Container, rt runtimes.Runtim
 		err = fmt.Errorf("%w: free some of paths.run_dir's file system", err)
 	}
 	if err != nil {
-		return adjust.Adjustment{}, c.Refuse(adjust.ReasonState, "its limits cannot be written: %w", err)
+		return adjust.Adjustment{}, c.Refuse(adjust.ReasonState, "the agent failed to write its limits: %w", err)
 	}
 	h.live[id] = me
 	h.liveChanged()
@@ -310,14 +310,14 @@ func (h *Hook) place(c adjust.Container, pod request.Pod) (placement.Allocation,
 func (h *Hook) assignment(c adjust.Container, allocation placement.Allocation) (adjust.Assignment, error) {
 	dir, err := h.opts.Store.Dir(allocation.PodUID, allocation.Container)
 	if err != nil {
-		return adjust.Assignment{}, c.Refuse(adjust.ReasonState, "its files have no place: %w", err)
+		return adjust.Assignment{}, c.Refuse(adjust.ReasonState, "the agent failed to name the directory of its files: %w", err)
 	}
 	given := adjust.Assignment{Allocation: allocation, Dir: dir}
 	known := h.opts.GPUs()
 	for _, d := range allocation.Devices {
 		k := slices.IndexFunc(known, func(g gpu.GPU) bool { return g.UUID == d.UUID })
 		if k < 0 {
-			return adjust.Assignment{}, c.Refuse(adjust.ReasonInjection, "its GPU %s is no longer in the node: delete the pod to have it placed anew", d.UUID)
+			return adjust.Assignment{}, c.Refuse(adjust.ReasonInjection, "its GPU %s is no longer in the node: recreate the pod", d.UUID)
 		}
 		given.GPUs = append(given.GPUs, known[k])
 	}
@@ -350,12 +350,12 @@ func (h *Hook) checkStart(c adjust.Container) error {
 	if holds {
 		want, err := h.opts.Store.Dir(given.PodUID, given.Container)
 		if err != nil || dir != want {
-			return c.Refuse(adjust.ReasonUnadjusted, "it was created without its limits: kubelet will create it anew")
+			return c.Refuse(adjust.ReasonUnadjusted, "it was created without its limits: kubelet will recreate the container")
 		}
 		return checkMounted(c, h.looks, h.opts.Proc)
 	}
 	if carries {
-		return c.Refuse(adjust.ReasonUnadjusted, "its part of a GPU was given back meanwhile: kubelet will create it anew")
+		return c.Refuse(adjust.ReasonUnadjusted, "the agent has released its part of a GPU: kubelet will recreate the container")
 	}
 	return h.checkUnadjusted(c, request.FromPod)
 }
@@ -365,13 +365,13 @@ func (h *Hook) checkStart(c adjust.Container) error {
 func (h *Hook) checkUnadjusted(c adjust.Container, read reader) error {
 	known, nothing := h.asksNothing(c, read)
 	if known && !nothing {
-		return c.Refuse(adjust.ReasonUnadjusted, "it asks for a GPU and was created without its limits: kubelet will create it anew")
+		return c.Refuse(adjust.ReasonUnadjusted, "it requests a GPU and was created without its limits: kubelet will recreate the container")
 	}
 	if resource := h.foreign(c); resource != "" {
 		return h.opts.Rules.CheckForeign(c, resource, h.ownGPUs())
 	}
 	if by := gpuaccess.ByVariable(c.Env); by != "" && !h.exempt(c, nothing) {
-		return c.Refuse(adjust.ReasonUnadjusted, "it asks for no GPU and was created with %s: kubelet will create it anew", by)
+		return c.Refuse(adjust.ReasonUnadjusted, "it requests no GPU and was created with %s: kubelet will recreate the container", by)
 	}
 	return nil
 }

@@ -169,7 +169,7 @@ func (h *Hook) compare() {
 				continue
 			}
 			h.opts.Metrics.unexplained.Inc()
-			h.opts.Log.Warn("found a container with a part of a GPU that its pod's spec does not ask for: delete the pod to free it",
+			h.opts.Log.Warn("found a container that holds a part of a GPU without a request in its pod's spec: delete the pod to free the part",
 				"namespace", pod.Namespace, "pod", pod.Name, "container", a.Container, "error", err)
 		}
 	}
@@ -381,7 +381,7 @@ func (h *Hook) reportUnadjusted(c adjust.Container, why error) {
 	log := h.opts.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
 	if !h.opts.Config.Guard.StopUnadjusted {
 		log.Error("found a container that runs without limits: delete its pod", "error", why)
-		h.tell(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits, as it was created while nri-vgpu was away: delete the pod (guard.stop_unadjusted in config.toml would have stopped it)", c.Name)
+		h.tell(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits, because it was created while nri-vgpu was down: delete the pod (guard.stop_unadjusted in config.toml would have stopped it)", c.Name)
 		return
 	}
 	if err := stop(c, h.opts.Proc); err != nil {
@@ -390,7 +390,7 @@ func (h *Hook) reportUnadjusted(c adjust.Container, why error) {
 		return
 	}
 	log.Warn("stopped a container that ran without limits", "error", why)
-	h.tell(c, kubeevents.VGPUStopped, "container %q ran without its limits, as it was created while nri-vgpu was away, and was stopped", c.Name)
+	h.tell(c, kubeevents.VGPUStopped, "container %q was stopped, because it ran without its limits: it was created while nri-vgpu was down", c.Name)
 }
 
 // carriesOurs reports whether a container mounts its own nri-vgpu files, and not

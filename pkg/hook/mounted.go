@@ -21,8 +21,8 @@ func checkMounted(c adjust.Container, looks *ourfiles.Looks, proc string) error 
 	case errors.Is(err, ourfiles.ErrHidden):
 		return c.Refuse(adjust.ReasonMount, "%w: remove the volumeMount that a link in the image leads over it", err)
 	case errors.Is(err, ourfiles.ErrStuck):
-		return c.Refuse(adjust.ReasonMount, "%w: it cannot be seen whether its limits are in place: see why its image's file system hangs; kubelet will try again", err)
+		return c.Refuse(adjust.ReasonMount, "%w, so the agent cannot check the container's limits: find out why the image's file system hangs; kubelet will retry", err)
 	default:
-		return c.Refuse(adjust.ReasonUnadjusted, "%w: kubelet will create it anew", err)
+		return c.Refuse(adjust.ReasonUnadjusted, "%w: kubelet will recreate the container", err)
 	}
 }

@@ -18,7 +18,7 @@ func (h *Hook) checkMPS(c adjust.Container, given adjust.Assignment) error {
 		return nil
 	}
 	if h.opts.MPS == nil {
-		return c.Refuse(adjust.ReasonMPS, "its GPU was shared by MPS, which sharing.method in config.toml no longer sets: delete the pod to have it placed anew")
+		return c.Refuse(adjust.ReasonMPS, "its GPU was shared by MPS, which sharing.method in config.toml no longer sets: recreate the pod")
 	}
 	var uuids []string
 	for _, d := range given.Devices {

@@ -333,7 +333,7 @@ func TestWhatCannotBeKnownIsRefused(t *testing.T) {
 
 	n.api.change(func() { n.api.away = true })
 	begin := time.Now()
-	if _, err := n.create("nobody"); err == nil || !strings.Contains(err.Error(), "kubelet will try again") {
+	if _, err := n.create("nobody"); err == nil || !strings.Contains(err.Error(), "kubelet will retry") {
 		t.Errorf("got %v", err)
 	}
 	if waited := time.Since(begin); waited > 2*time.Second {

@@ -32,7 +32,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		name, uid string
 		change    func(*rspec.Spec)
 	}{
-		{"a volume that asks for a GPU", "none", addMount("/var/run/nvidia-container-devices/" + text)},
+		{"a volume that requests a GPU", "none", addMount("/var/run/nvidia-container-devices/" + text)},
 		{"a volume over our files", "asks", addMount("/usr/local/nri-vgpu/" + text)},
 		{"capabilities of the driver, twice", "asks", addEnv(adjust.DriverCapabilities+"=all", adjust.DriverCapabilities+"="+text)},
 	} {

@@ -21,27 +21,27 @@ import (
 // host's pid namespace.
 func stop(c adjust.Container, proc string) error {
 	if c.PID == 0 {
-		return errors.New("the runtime does not tell its process")
+		return errors.New("the runtime reports no process of the container")
 	}
 	fd, err := unix.PidfdOpen(c.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil // the process has ended
 	}
 	if err != nil {
-		return fmt.Errorf("hold process %d: %w", c.PID, err)
+		return fmt.Errorf("open a pidfd of process %d: %w", c.PID, err)
 	}
 	defer unix.Close(fd)
 	cgroup, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(c.PID), "cgroup"))
 	if err != nil {
-		return fmt.Errorf("see whose process %d is: %w", c.PID, err)
+		return fmt.Errorf("find the pod of process %d: %w", c.PID, err)
 	}
 	// kubelet's cgroup names contain the pod's UID, with dashes, or with
 	// underscores under systemd.
 	if !bytes.Contains(bytes.ReplaceAll(cgroup, []byte("_"), []byte("-")), []byte("pod"+c.PodUID)) {
-		return fmt.Errorf("process %d is not of its pod", c.PID)
+		return fmt.Errorf("process %d does not belong to the container's pod", c.PID)
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("end process %d: %w", c.PID, err)
+		return fmt.Errorf("kill process %d: %w", c.PID, err)
 	}
 	return nil
 }

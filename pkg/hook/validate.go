@@ -85,7 +85,7 @@ func (h *Hook) checkAdjusted(c adjust.Container, by owners) error {
 // no other mounts at the protected paths.
 func (h *Hook) checkCarries(c adjust.Container, by owners, want string, err error) error {
 	if dir, carries := ourfiles.Dir(c.Mounts); err != nil || !carries || dir != want {
-		return c.Refuse(adjust.ReasonConflict, "another NRI plugin took its limits away: remove that plugin from the node")
+		return c.Refuse(adjust.ReasonConflict, "another NRI plugin removed its limits: remove that plugin from the node")
 	}
 	if err := h.checkCapabilities(c, by); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (h *Hook) checkWithheld(c adjust.Container) error {
 		return nil
 	}
 	if by := gpuaccess.ByVariable(c.Env); by != "" {
-		return c.Refuse(adjust.ReasonConflict, "it asks for no GPU and would see some by %s: another NRI plugin has changed that", by)
+		return c.Refuse(adjust.ReasonConflict, "it requests no GPU, and another NRI plugin shows it GPUs by %s: remove that plugin from the node", by)
 	}
 	return nil
 }

@@ -141,10 +141,10 @@ func TestOurOwnDevicesPassWithoutOwners(t *testing.T) {
 func TestOlderRuntimesAreAskedForWhatTheyKnow(t *testing.T) {
 	const knownToNRI08 = 1<<11 - 1
 	if got := subscription(runtimes.Detect("containerd", "v2.0.4", "v0.8.0")); got&^knownToNRI08 != 0 || got == 0 {
-		t.Errorf("NRI 0.8 is asked for %s", got.PrettyString())
+		t.Errorf("NRI 0.8 requests %s", got.PrettyString())
 	}
 	got := subscription(runtimes.Detect("containerd", "v2.2.0", "v0.11.0"))
 	if !got.IsSet(api.Event_VALIDATE_CONTAINER_ADJUSTMENT) {
-		t.Errorf("NRI 0.11 is asked for %s only", got.PrettyString())
+		t.Errorf("NRI 0.11 requests only %s", got.PrettyString())
 	}
 }

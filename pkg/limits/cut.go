@@ -23,7 +23,7 @@ const (
 func Cut(path string) (int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return 0, fmt.Errorf("look at usage page: %w", err)
+		return 0, fmt.Errorf("stat usage page: %w", err)
 	}
 	memory := info.Sys().(*syscall.Stat_t).Blocks * blockSize
 	if info.Size() <= usageSize && memory <= mostBlocks {

@@ -54,7 +54,7 @@ func CreateApart(dir string, usage *os.File, devices []Device) error {
 			return fmt.Errorf("find page: %w", err)
 		}
 		if err := renameio.Symlink(target, path); err != nil {
-			return fmt.Errorf("put page in place: %w", err)
+			return fmt.Errorf("rename page into place: %w", err)
 		}
 		return nil
 	})
@@ -105,7 +105,7 @@ func fill(f *os.File, content []byte, size int64) error {
 // putInPlace syncs a file to disk and renames it to its path.
 func putInPlace(f *renameio.PendingFile) error {
 	if err := f.CloseAtomicallyReplace(); err != nil {
-		return errors.Join(fmt.Errorf("put page in place: %w", err), f.Cleanup())
+		return errors.Join(fmt.Errorf("rename page into place: %w", err), f.Cleanup())
 	}
 	return nil
 }
@@ -159,11 +159,11 @@ func Update(dir string, devices []Device) error {
 
 func sameDevices(old, devices []Device) error {
 	if len(old) != len(devices) {
-		return fmt.Errorf("%w: it has %d, not %d", ErrDevicesChanged, len(old), len(devices))
+		return fmt.Errorf("%w: the page has %d, not %d", ErrDevicesChanged, len(old), len(devices))
 	}
 	for i := range old {
 		if old[i].UUID != devices[i].UUID {
-			return fmt.Errorf("%w: number %d is %s, not %s", ErrDevicesChanged, i, old[i].UUID, devices[i].UUID)
+			return fmt.Errorf("%w: GPU %d of the page is %s, not %s", ErrDevicesChanged, i, old[i].UUID, devices[i].UUID)
 		}
 	}
 	return nil
@@ -209,7 +209,7 @@ const readAttempts = 100
 func readLimits(f *os.File) ([]Device, uint64, error) {
 	info, err := f.Stat()
 	if err != nil {
-		return nil, 0, fmt.Errorf("look at limits page: %w", err)
+		return nil, 0, fmt.Errorf("stat limits page: %w", err)
 	}
 	return readLimitsFrom(f, info.Size())
 }

@@ -68,7 +68,7 @@ func OpenLending(dir string) (*Lending, error) {
 	}
 	defer file.Close()
 	if l.info, err = file.Stat(); err != nil {
-		return nil, fmt.Errorf("look at limits page: %w", err)
+		return nil, fmt.Errorf("stat limits page: %w", err)
 	}
 	if _, _, err := readLimits(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", l.path, err)

@@ -43,7 +43,7 @@ var (
 	ErrCorrupt = errors.New("page is corrupt")
 	// ErrBusy means that locks or a lease on the page prevent access to the page now. Only the
 	// page's tenant can have set the locks or the lease.
-	ErrBusy = errors.New("page is kept busy by locks")
+	ErrBusy = errors.New("locks keep the page busy")
 	// ErrInvalid means that a page cannot hold a device's limits.
 	ErrInvalid = errors.New("invalid device limit")
 	// ErrDevicesChanged means that an update names other GPUs than the page.

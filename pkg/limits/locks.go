@@ -99,7 +99,7 @@ func lockedIn(f *os.File, r slotRange) (slotRange, error) {
 		Start: slotsOffset + r.from*slotSize, Len: (r.to - r.from) * slotSize,
 	}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
-		return slotRange{}, fmt.Errorf("look for the owners of slots: %w", err)
+		return slotRange{}, fmt.Errorf("find the owners of slots: %w", err)
 	}
 	if lock.Type == unix.F_UNLCK {
 		return slotRange{}, nil

@@ -110,7 +110,7 @@ func ReadUsage(path string) (Usage, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return Usage{}, fmt.Errorf("look at usage page: %w", err)
+		return Usage{}, fmt.Errorf("stat usage page: %w", err)
 	}
 	id := idOf(path, info)
 	if resting.has(id, time.Now()) {

@@ -42,24 +42,24 @@ func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now t
 	case len(o.Report.GPUs) == 0 && !known:
 		return nil
 	case o.Age(now) > staleAfter:
-		return say(corev1.ConditionFalse, ReasonAgentAway, "the agent does not report: see whether its pod runs, and its log")
+		return say(corev1.ConditionFalse, ReasonAgentAway, "the agent does not report: check the state and the log of its pod")
 	case !o.Report.PluginRegistered:
-		return say(corev1.ConditionFalse, ReasonPluginNotRegistered, "the container runtime does not have the NRI plugin: see the agent's log")
+		return say(corev1.ConditionFalse, ReasonPluginNotRegistered, "the NRI plugin is not registered with the container runtime: see the agent's log")
 	case len(o.Report.GPUs) == 0:
 		return say(corev1.ConditionFalse, ReasonNoGPU, "the NVIDIA driver shows no GPU: see the agent's log")
 	}
 	if n := o.Report.Unadjusted; n > 0 {
 		return say(corev1.ConditionFalse, ReasonUnadjusted,
-			fmt.Sprintf("containers that run without their limits: %d; their pods' events VGPUUnadjusted name them: delete these pods", n))
+			fmt.Sprintf("containers that run without their limits: %d: delete the pods that the Events VGPUUnadjusted name", n))
 	}
 	if bad := unhealthy(o.Report.GPUs); len(bad) > 0 {
 		return say(corev1.ConditionFalse, ReasonGPUUnhealthy,
-			fmt.Sprintf("%d of %d GPUs take no new containers: %s", len(bad), len(o.Report.GPUs), strings.Join(bad, "; ")))
+			fmt.Sprintf("%d of %d GPUs accept no new containers: %s", len(bad), len(o.Report.GPUs), strings.Join(bad, "; ")))
 	}
 	if o.Report.Sums == nil {
 		return nil // the Node still offers its previous resources, if any
 	}
-	return say(corev1.ConditionTrue, ReasonGPUsHealthy, fmt.Sprintf("GPUs that take containers: %d", len(o.Report.GPUs)))
+	return say(corev1.ConditionTrue, ReasonGPUsHealthy, fmt.Sprintf("GPUs that accept containers: %d", len(o.Report.GPUs)))
 }
 
 func unhealthy(gpus []gpu.GPU) []string {

@@ -29,7 +29,7 @@ func (p *Patcher) Metrics() *prometheus.Registry { return p.metrics.registry }
 // alive returns the problem of the loop, or "" if the loop runs.
 func (p *Patcher) alive(now time.Time) string {
 	if turn := p.snapshot().turn; !turn.IsZero() && now.Sub(turn) > stuckAfter {
-		return fmt.Sprintf("the loop has not turned for %s", now.Sub(turn).Round(time.Second))
+		return fmt.Sprintf("the patcher's loop has not run for %s", now.Sub(turn).Round(time.Second))
 	}
 	return ""
 }

@@ -230,7 +230,7 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, want offer, p
 	if d := p.pace.wait(reason == reasonRestore, time.Now()); d > 0 {
 		p.metrics.reconciles.WithLabelValues(resultDeferred).Inc()
 		p.sayContested(reason, node, patch)
-		return node, d, "a write is due and waits for its turn"
+		return node, d, "a write is due and waits for the rate limit"
 	}
 	patched, err := p.write(ctx, patch)
 	p.say("patch", err)

@@ -29,7 +29,7 @@ func (p *Patcher) Remove(ctx context.Context) error {
 		}
 		p.say("remove", err)
 		if !loop.Sleep(ctx, removeRetry) {
-			return fmt.Errorf("take everything off node %q: %w, last: %w", p.opts.NodeName, ctx.Err(), err)
+			return fmt.Errorf("remove nri-vgpu's entries from node %q: %w, last: %w", p.opts.NodeName, ctx.Err(), err)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func (p *Patcher) removeOnce(ctx context.Context) (clean bool, err error) {
 		if node, err = p.write(ctx, patch); err != nil {
 			return false, err
 		}
-		p.opts.Log.Info("removed everything of nri-vgpu from the node", "node", node.Name)
+		p.opts.Log.Info("removed nri-vgpu's entries from the node", "node", node.Name)
 	}
 	if tainted {
 		err = p.writeTaints(ctx, node, list)

@@ -32,7 +32,7 @@ func (r *reportReader) observe(now time.Time) (Observation, error) {
 		if os.IsNotExist(err) {
 			return r.now, nil
 		}
-		return r.now, fmt.Errorf("look at the agent's report: %w", err)
+		return r.now, fmt.Errorf("stat the agent's report: %w", err)
 	}
 	if r.seen != nil && sameFile(r.seen, info) {
 		return r.now, r.err

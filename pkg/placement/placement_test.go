@@ -157,7 +157,7 @@ func TestPlace(t *testing.T) {
 			pods: []request.Pod{
 				pod("p", app("a", mem(1)), app("b", mem(1))), pod("q", app("a", mem(1))), pod("r", app("a", part(10)))},
 			want: []string{"a:0 b:0", "a:1", "a:0"}},
-		{name: "no memory asks for the whole", gpus: gpus(16, 16),
+		{name: "no memory requests the whole", gpus: gpus(16, 16),
 			pods: []request.Pod{pod("p", app("a", request.Share{Memory: request.Memory{PPM: request.Whole}, Slots: 1})),
 				pod("q", app("a", mem(1)))},
 			want: []string{"a:0", "a:1"}},
@@ -199,7 +199,7 @@ func TestPlace(t *testing.T) {
 			pods: []request.Pod{pod("p", request.Container{Name: "e", Kind: request.Ephemeral, Shares: []request.Share{mem(1)}}),
 				pod("q", app("a", mem(16)))},
 			want: []string{"e:", "a:0"}},
-		{name: "who asks for nothing gets nothing", gpus: gpus(16),
+		{name: "who requests nothing gets nothing", gpus: gpus(16),
 			pods: []request.Pod{pod("p", app("a"), app("b", mem(1)))}, want: []string{"a: b:0"}},
 
 		{name: "exclusive wants an empty GPU and keeps others off", gpus: gpus(16, 16),
@@ -324,7 +324,7 @@ func TestNoRoomErrorNamesWhatIsFree(t *testing.T) {
 	placeAll(l, pod("p", app("a", whole)))
 	placeAll(l, pod("q", app("a", memAndCores(14, 30))))
 	_, err := l.Place(pod("r", app("big", memAndCores(4, 25))), "big")
-	const want = `no GPU has room for container "big" of pod ns/r, which asks for 4096 MiB and 25 % of the time of one GPU; ` +
+	const want = `no GPU has room for container "big" of pod ns/r, which requests 4096 MiB and 25 % of the time of one GPU; ` +
 		"free: GPU 0 (GPU-0): taken as a whole; GPU 1 (GPU-1): unhealthy; GPU 2 (GPU-2): 2048 MiB, 70 % of the time, 9 slots"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
@@ -518,7 +518,7 @@ func TestLimitsAboveWhatIsAskedFor(t *testing.T) {
 		{"a part", part(250_000, 500_000), []uint64{8}},
 		{"bytes", bytes(4, 12), []uint64{12}},
 		{"more than the GPU has", bytes(4, 32), []uint64{16}},
-		{"no more than asked for", part(250_000, 250_000), []uint64{4}},
+		{"no more than requested", part(250_000, 250_000), []uint64{4}},
 		{"spread over two GPUs", part(1_000_000, 1_500_000), []uint64{12, 12}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

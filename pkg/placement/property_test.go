@@ -182,7 +182,7 @@ func checkAnswer(t *testing.T, c request.Container, a Allocation) {
 		asked += uint64(s.ComputePPM)
 	}
 	if got != asked || len(a.Devices) < len(c.Shares) {
-		t.Errorf("container %s asked for %d shares and %d ppm and got %d and %d",
+		t.Errorf("container %s requested %d shares and %d ppm and got %d and %d",
 			c.Name, len(c.Shares), asked, len(a.Devices), got)
 	}
 }
@@ -524,8 +524,8 @@ func TestLacksNamesWhatIsMissing(t *testing.T) {
 			"4096 of 6144 MiB are free, 30 of 50 % of the time are free, 1 of 2 slots are free"},
 		{"health", func(r *Room) { r.Healthy = false }, request.Share{}, "it is unhealthy"},
 		{"its name", nil, request.Share{GPUs: []string{"b"}}, "the pod does not accept it"},
-		{"company", func(r *Room) { r.Exclusive = true }, request.Share{}, "it is taken as a whole"},
-		{"solitude", func(r *Room) { r.Holders = 1 }, request.Share{Exclusive: true}, "it is in use, and the container wants it alone"},
+		{"company", func(r *Room) { r.Exclusive = true }, request.Share{}, "a container holds the whole GPU"},
+		{"solitude", func(r *Room) { r.Holders = 1 }, request.Share{Exclusive: true}, "it is in use, and the container requests it exclusively"},
 		{"clients", func(r *Room) { r.MPS = true }, request.Share{}, "MPS serves no further container"},
 		{"common memory", func(r *Room) { r.Common, r.FreeMemoryBytes = true, 0 }, request.Share{Memory: request.Memory{Common: true}}, ""},
 	} {

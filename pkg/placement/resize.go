@@ -114,12 +114,12 @@ func (l *Ledger) planResize(podUID, container string, shares []request.Share) (A
 	containers := l.pods[podUID].containers
 	i := slices.IndexFunc(containers, func(a Allocation) bool { return a.Container == container })
 	if i < 0 {
-		return Allocation{}, 0, infeasible("container %q holds none", container)
+		return Allocation{}, 0, infeasible("container %q holds no part of a GPU", container)
 	}
 	a := clone(containers[i])
 	a.Resized = true
 	if len(shares) != len(a.Devices) {
-		return Allocation{}, 0, infeasible("container %q has a share that is divided over several GPUs", container)
+		return Allocation{}, 0, infeasible("container %q has a share that spans several GPUs", container)
 	}
 	for k := range a.Devices {
 		d, err := l.resizedDevice(a.Devices[k], shares[k])
@@ -142,13 +142,13 @@ func (l *Ledger) resizedDevice(held Device, share request.Share) (Device, error)
 	d.LimitBytes = held.LimitBytes // users change annotations without the right to resize
 	switch {
 	case held.MPS || d.MPS:
-		return Device{}, infeasible("GPU %d is shared through MPS, whose limits apply from the start of a process on", c.Index)
+		return Device{}, infeasible("GPU %d is shared through MPS, which sets a process's limits at its start", c.Index)
 	case held.Exclusive || d.Exclusive:
 		return Device{}, infeasible("GPU %d is held exclusively", c.Index)
 	case d.MemoryBytes != held.MemoryBytes && held.LimitBytes != 0:
 		return Device{}, infeasible("its memory limit on GPU %d exceeds its request: remove the annotation that raises the limit, and recreate the pod", c.Index)
 	case held.MemoryInCommon || d.MemoryInCommon:
-		return Device{}, infeasible("the memory of GPU %d is held in common", c.Index)
+		return Device{}, infeasible("the containers of GPU %d share its memory", c.Index)
 	case d.Slots != held.Slots:
 		return Device{}, infeasible("the number of slots may not change")
 	case d.MemoryBytes > max(c.usable, held.MemoryBytes):

@@ -112,8 +112,8 @@ func TestPartsThatCannotBeResized(t *testing.T) {
 		{"a request above its raised limit", config.Default(), []request.Share{raised}, []request.Share{mem(9)}, "raises the limit"},
 		{"slots", config.Default(), []request.Share{mem(4)}, []request.Share{moreSlots}, "slots"},
 		{"more than the GPU", config.Default(), []request.Share{mem(4)}, []request.Share{mem(17)}, "GPU 0 has 16384 MiB"},
-		{"a divided share", config.Default(), []request.Share{mem(4)}, []request.Share{mem(2), mem(2)}, "divided"},
-		{"nothing", config.Default(), nil, []request.Share{mem(2)}, "holds none"},
+		{"a divided share", config.Default(), []request.Share{mem(4)}, []request.Share{mem(2), mem(2)}, "several GPUs"},
+		{"nothing", config.Default(), nil, []request.Share{mem(2)}, "holds no part"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := New(gpus(16), tt.cfg)

@@ -96,7 +96,7 @@ func (e *NoRoomError) Error() string {
 	if len(rooms) == 0 {
 		rooms = []string{"the node has no GPU"}
 	}
-	return fmt.Sprintf("no GPU has room for container %q of pod %s/%s, which asks for %s; free: %s",
+	return fmt.Sprintf("no GPU has room for container %q of pod %s/%s, which requests %s; free: %s",
 		e.Container, e.Namespace, e.Pod, Describe(e.Share), strings.Join(rooms, "; "))
 }
 
@@ -108,7 +108,7 @@ func (r Room) String() string {
 	case !r.Healthy:
 		return name + "unhealthy"
 	case r.Exclusive:
-		return name + "taken as a whole"
+		return name + "allocated as a whole"
 	}
 	name += fmt.Sprintf("%d MiB, %s %% of the time, %d slots",
 		r.FreeMemoryBytes/request.MiB, percent(r.FreeComputePPM), r.FreeSlots)
@@ -127,9 +127,9 @@ func (r Room) Lacks(s request.Share) string {
 	case len(s.GPUs) > 0 && !slices.Contains(s.GPUs, r.UUID):
 		return "the pod does not accept it"
 	case r.Exclusive:
-		return "it is taken as a whole"
+		return "a container holds the whole GPU"
 	case s.Exclusive && r.Holders > 0:
-		return "it is in use, and the container wants it alone"
+		return "it is in use, and the container requests it exclusively"
 	}
 	var lacks []string
 	if need := s.Memory.On(r.MemoryBytes); need > r.FreeMemoryBytes && (!s.Memory.Common || !r.Common) {
@@ -180,7 +180,7 @@ func Describe(s request.Share) string {
 	}
 	b.WriteString(" of one GPU")
 	if s.Exclusive {
-		b.WriteString(" that nobody else is on")
+		b.WriteString(" without other containers")
 	}
 	if len(s.GPUs) > 0 {
 		fmt.Fprintf(&b, " out of %s", strings.Join(s.GPUs, ", "))

@@ -60,7 +60,7 @@ func setForeign(pod *corev1.Pod, asked Pod, node config.Node) error {
 		name := foreignIn(limits, node)
 		c := &asked.Containers[i]
 		if c.Foreign = name; name != "" && len(c.Shares) > 0 {
-			return fmt.Errorf("container %q: asks for GPUs of nri-vgpu (dialect %s) and for %s, which another device plugin serves; allowed: one of both",
+			return fmt.Errorf("container %q: requests GPUs of nri-vgpu (dialect %s) and %s, which another device plugin serves; allowed: one of the two",
 				c.Name, c.Dialect, name)
 		}
 	}

@@ -38,7 +38,7 @@ func TestForeign(t *testing.T) {
 
 func TestNoContainerRequestsOfTwoPlugins(t *testing.T) {
 	both := container("both", asks{"nri-vgpu.io/vgpu-memory": "1024", "nvidia.com/gpu": "1"})
-	if _, err := Read(podOf(both), config.Default()); err == nil || !strings.Contains(err.Error(), `container "both": asks for GPUs of nri-vgpu (dialect native) and for nvidia.com/gpu`) {
+	if _, err := Read(podOf(both), config.Default()); err == nil || !strings.Contains(err.Error(), `container "both": requests GPUs of nri-vgpu (dialect native) and nvidia.com/gpu`) {
 		t.Errorf("got %v", err)
 	}
 	beside := podOf(container("a", asks{"nri-vgpu.io/vgpu-memory": "1024"}), container("b", asks{"nvidia.com/gpu": "1"}))

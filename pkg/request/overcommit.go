@@ -88,7 +88,7 @@ func eachAnnotated(pod *corev1.Pod, asked Pod, prefix string, cfg config.Config,
 		case err != nil || n < 0 || n > maxMiB:
 			err = fmt.Errorf("a whole number, up to %d", maxMiB)
 		case len(asking) == 0:
-			err = fmt.Errorf("the name of a resource that a container asks for; none asks for %s", name)
+			err = fmt.Errorf("the name of a resource that a container requests; none requests %s", name)
 		default:
 			err = set(asking, name, n, cfg)
 		}
@@ -121,12 +121,12 @@ func askers(pod *corev1.Pod, asked Pod, name string, cfg config.Config) []asker 
 func raiseMemory(asking []asker, name string, n int64, cfg config.Config) error {
 	percent := int64(cfg.Memory.OvercommitPercent)
 	if percent == 0 {
-		return errors.New("no such annotation, as this node lets no container use more than it asks for (memory.overcommit_percent)")
+		return errors.New("no such annotation, as this node lets no container use more than it requests (memory.overcommit_percent)")
 	}
 	for _, a := range asking {
 		least := a.amounts[name]
 		if most := least * (100 + percent) / 100; n < least || n > most {
-			return fmt.Errorf("%d to %d for container %q, which asks for %d (memory.overcommit_percent is %d)",
+			return fmt.Errorf("%d to %d for container %q, which requests %d (memory.overcommit_percent is %d)",
 				least, most, a.Name, least, percent)
 		}
 		raised := a.instead(name, n)

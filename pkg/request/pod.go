@@ -46,7 +46,7 @@ func FromPod(pod *corev1.Pod, cfg config.Dialects) (Pod, error) {
 	}
 	err := errors.Join(r.errs...)
 	if r.asking > MostAsking { // one error replaces the errors of many containers
-		err = fmt.Errorf("more than %d of its containers ask for a part of a GPU; allowed: %d", MostAsking, MostAsking)
+		err = fmt.Errorf("more than %d of its containers request a part of a GPU; allowed: %d", MostAsking, MostAsking)
 	}
 	if err != nil {
 		return Pod{}, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -125,7 +125,7 @@ func (r *reader) dialectOf(limits corev1.ResourceList) (dialect, amounts, error)
 			continue
 		}
 		if spoken != nil {
-			return nil, nil, fmt.Errorf("asks in two dialects, %s (%s) and %s (%s); allowed: one per container",
+			return nil, nil, fmt.Errorf("requests GPUs in two dialects, %s (%s) and %s (%s); allowed: one per container",
 				spoken.name(), asked.words(spoken), d.name(), a.words(d))
 		}
 		spoken, asked = d, a

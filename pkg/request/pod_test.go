@@ -174,7 +174,7 @@ func TestFromPodLeavesOthersAlone(t *testing.T) {
 		{"nothing", nil, nil, ""},
 		{"another plugin's resource", asks{"nvidia.com/gpu": "1"}, nil, ""},
 		{"a disabled dialect", asks{"k8s.amazonaws.com/vgpu": "1"}, nil, ""},
-		{"zero asks for nothing", asks{"nri-vgpu.io/vgpu-number": "0", "nri-vgpu.io/vgpu-memory": "0"}, nil, ""},
+		{"zero requests nothing", asks{"nri-vgpu.io/vgpu-number": "0", "nri-vgpu.io/vgpu-memory": "0"}, nil, ""},
 	})
 	run(t, DialectNative, disabled, []test{
 		{"zero of another dialect is no mixture", asks{"nri-vgpu.io/vgpu-memory": "1", "cnvrg.io/metagpu": "0"},

@@ -63,11 +63,11 @@ func setMaximum(asking []asker, name string, n int64, cfg config.Config) error {
 	}
 	for _, a := range asking {
 		if !a.isTime(name) {
-			return fmt.Errorf("the name of a resource of GPU time, of which container %q asks for a part", a.Name)
+			return fmt.Errorf("the name of a resource of GPU time, of which container %q requests a part", a.Name)
 		}
 		top := a.amounts[name] + most(maxMiB, func(more int64) bool { return a.instead(name, a.amounts[name]+more) != nil })
 		if n < a.amounts[name] || n > top {
-			return fmt.Errorf("%d to %d for container %q, which asks for %d: the maximum is at least the guarantee",
+			return fmt.Errorf("%d to %d for container %q, which requests %d: the maximum is at least the guarantee",
 				a.amounts[name], top, a.Name, a.amounts[name])
 		}
 		for i, share := range a.instead(name, n) {

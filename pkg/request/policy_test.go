@@ -72,17 +72,17 @@ func TestMaximum(t *testing.T) {
 		{"MetaGPU, in shares", asks{metagpu: "20"}, metagpu, "50", []uint32{500_000}, ""},
 		{"a part beside a whole GPU", asks{metagpu: "150"}, metagpu, "180", []uint32{0, 800_000}, ""},
 		{"a whole GPU", asks{cores: "100"}, cores, "100", []uint32{0}, ""},
-		{"not asking for GPUs", asks{}, cores, "50", nil, ""},
+		{"not requesting GPUs", asks{}, cores, "50", nil, ""},
 
 		{"below the guarantee", asks{cores: "20"}, cores, "19", nil,
-			`annotation gpu-compute-limit.nri-vgpu.io/vgpu-cores is "19"; allowed: 20 to 100 for container "c", which asks for 20: the maximum is at least the guarantee`},
+			`annotation gpu-compute-limit.nri-vgpu.io/vgpu-cores is "19"; allowed: 20 to 100 for container "c", which requests 20: the maximum is at least the guarantee`},
 		{"over all", asks{cores: "20"}, cores, "101", nil, `is "101"; allowed: 20 to 100 for container "c"`},
 		{"over all slots", asks{aws: "2"}, aws, "11", nil, "allowed: 2 to 10 for"},
 		{"more than a whole GPU", asks{metagpu: "100"}, metagpu, "120", nil, "allowed: 100 to 100 for"},
 		{"no number", asks{cores: "20"}, cores, "50%", nil, "a whole number"},
 		{"negative", asks{cores: "20"}, cores, "-50", nil, "a whole number"},
-		{"without a guarantee", asks{"nri-vgpu.io/vgpu-memory": "1024"}, cores, "50", nil, "none asks for " + cores},
-		{"a whole GPU that asks for no time", asks{"nri-vgpu.io/vgpu-number": "1"}, "nri-vgpu.io/vgpu-number", "1", nil, "a resource of GPU time"},
+		{"without a guarantee", asks{"nri-vgpu.io/vgpu-memory": "1024"}, cores, "50", nil, "none requests " + cores},
+		{"a whole GPU that requests no time", asks{"nri-vgpu.io/vgpu-number": "1"}, "nri-vgpu.io/vgpu-number", "1", nil, "a resource of GPU time"},
 		{"not of time", asks{cores: "20", "nri-vgpu.io/vgpu-memory": "1024"}, "nri-vgpu.io/vgpu-memory", "1024", nil, "a resource of GPU time"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -38,7 +38,7 @@ func TestOnlyReleasedGPUsWakeAPod(t *testing.T) {
 		"without":                   {podWith(corev1.ResourceList{"cpu": units(1)}), fwk.QueueSkip},
 		"with amounts of zero":      {podWith(corev1.ResourceList{memory: units(0)}), fwk.QueueSkip},
 		"with an invalid request":   {podWith(corev1.ResourceList{memory: units(1 << 50)}), fwk.Queue}, // the amounts count in the sums
-		"that asked for whole GPUs": {podWith(corev1.ResourceList{corev1.ResourceName(p.nodes.Config.Dialects.Native.Number): units(1)}), fwk.Queue},
+		"that requested whole GPUs": {podWith(corev1.ResourceList{corev1.ResourceName(p.nodes.Config.Dialects.Native.Number): units(1)}), fwk.Queue},
 	} {
 		if got, err := p.afterDelete(klog.Background(), waiting, test.deleted, nil); err != nil || got != test.want {
 			t.Errorf("a deleted pod %s: got %v, %v, want %v", name, got, err, test.want)

@@ -91,12 +91,12 @@ func TestKubectlVgpu(t *testing.T) {
 	t.Run("lists", func(t *testing.T) { checkLists(t, full, slow) })
 	t.Run("time", func(t *testing.T) { checkTime(t, slow) })
 	t.Run("describe", func(t *testing.T) {
-		prints(t, []string{"describe", "pod", "pending"}, "it asks for 40960 of nri-vgpu.io/vgpu-memory, and the most that a node has in all is 32768",
-			"→ ask for at most 32768, or add a node with more", "Insufficient nri-vgpu.io/vgpu-memory")
+		prints(t, []string{"describe", "pod", "pending"}, "the pod requests 40960 of nri-vgpu.io/vgpu-memory, and the largest node has 32768",
+			"→ request at most 32768, or add a node with more", "Insufficient nri-vgpu.io/vgpu-memory")
 		prints(t, []string{"describe", "pod", "refused"}, "no GPU has room for container", "free now: GPU 0 of "+bed.Cluster.NodeName+": 6144 MiB",
 			"default/full (10240 MiB)", "VGPURefused")
-		prints(t, []string{"describe", "pod", "slow"}, "is held back by its limit on GPU time", "ask for more (nri-vgpu.io/vgpu-cores)")
-		prints(t, []string{"describe", "pod", "full"}, "at its limit: it has 10240 of 10240 MiB", "→ ask for more memory of the GPU", "VGPUMemoryLimitReached")
+		prints(t, []string{"describe", "pod", "slow"}, "is throttled by its limit on GPU time", "request more (nri-vgpu.io/vgpu-cores)")
+		prints(t, []string{"describe", "pod", "full"}, "at its limit: it uses 10240 of 10240 MiB", "→ request more memory of the GPU", "VGPUMemoryLimitReached")
 		prints(t, []string{"describe", "node", bed.Cluster.NodeName}, "GPUsHealthy", "default  full", "default/refused was sent here and has no GPU")
 	})
 }

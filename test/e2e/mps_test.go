@@ -183,7 +183,7 @@ func testMPSKilledAndBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitEvent(t, "default", "involvedObject.kind=Node", "MPSUnavailable", "pods on its GPUs are refused", patience)
+	waitEvent(t, "default", "involvedObject.kind=Node", "MPSUnavailable", "the agent refuses pods on its GPUs", patience)
 	waitSaid(t, "nri_vgpu_mps_ready 1", patience)
 	started(t, "late")
 	checkFilled(t, "late", gib)

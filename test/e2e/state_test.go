@@ -94,7 +94,7 @@ func TestClosedWithTheStateFull(t *testing.T) {
 	pod := testbed.Pod("full", filler("main", testbed.Limits{testbed.Memory: 1024}))
 	pod.Spec.NodeName = bed.Cluster.NodeName
 	create(t, pod)
-	refused, err := bed.WaitPod(t.Context(), "full", "refused", patience, refusedBy("its limits cannot be written"))
+	refused, err := bed.WaitPod(t.Context(), "full", "refused", patience, refusedBy("failed to write its limits"))
 	if err != nil {
 		t.Fatal(err)
 	}

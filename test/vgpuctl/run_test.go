@@ -378,7 +378,7 @@ func TestRefusals(t *testing.T) {
 		{"no such GPU", []string{"run", "--memory", "1Gi", "--gpu", "2", "--", "true"}, 1, `--gpu is "2"; allowed: 0 or GPU-`},
 		{"no such group", []string{"run", "--group", "lab", "--", "true"}, 1, `group "lab" does not exist`},
 		{"in a run", []string{"run", "--memory", "1Gi", "--", filepath.Join(m.build, "bin/vgpuctl"), "run", "--memory", "8Gi", "--", "true"}, 1,
-			"already; `vgpuctl status` shows them"},
+			"already apply here; `vgpuctl status` shows them"},
 		{"bad output", []string{"status", "-o", "xml"}, 1, `--output is "xml"; allowed: table, json, yaml`},
 	}
 	for _, tt := range tests {

@@ -323,7 +323,7 @@ func TestVerifyCannotRun(t *testing.T) {
 	})
 	none := m.command("verify")
 	none.Env = append(none.Env, "GPUSIM_STATE=/nonexistent")
-	if said := m.finish(2, none); !strings.Contains(said, "look at the GPU") {
+	if said := m.finish(2, none); !strings.Contains(said, "examine the GPU") {
 		t.Errorf("without a GPU: %s", said)
 	}
 }

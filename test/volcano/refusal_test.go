@@ -38,7 +38,7 @@ func TestAForgedAssignmentIsRefused(t *testing.T) {
 		t.Errorf("still to be allocated is %q", failed.Annotations[protocol.ToAllocate])
 	}
 	messages, err := bed.Messages(t.Context(), pod.Name)
-	if err != nil || !strings.Contains(strings.Join(messages, "\n"), "asks for 100 MiB") {
+	if err != nil || !strings.Contains(strings.Join(messages, "\n"), "requests 100 MiB") {
 		t.Errorf("the pod's Events do not contain the cause: %v, %q", err, messages)
 	}
 }

@@ -68,15 +68,15 @@ func (f finding) line() string {
 	}
 	switch {
 	case f.kind == Bypass && other != 0:
-		return who + ", on which the limits of its container have no hold: use CUDA, ask for whole GPUs, or allow these APIs in config.toml (injection.driver_capabilities)"
+		return who + ", which the limits of its container do not cover: use CUDA, request whole GPUs, or allow these APIs in config.toml (injection.driver_capabilities)"
 	case f.kind == Bypass && f.displaced != nil:
 		return who + ", and nri-vgpu's files were removed in its container, so it runs without limits: " + f.displaced.Error() + ": delete the pod; docs/explanation/security.md explains how to prevent this"
 	case f.kind == Bypass:
 		return who + " and bypasses its container's limits or uses a GPU that the container was not assigned: delete the pod; docs/explanation/security.md explains how to prevent this"
 	case f.kind == Pod:
-		return who + ", and its pod was given no GPU by nri-vgpu: ask for one by resource limits, or exempt the namespace in config.toml (node.exempt_namespaces)"
+		return who + ", and nri-vgpu assigned its pod no GPU: request a GPU by resource limits, or exempt the namespace in config.toml (node.exempt_namespaces)"
 	default:
-		return who + " outside of all pods, on memory that containers may have been promised: end it, or keep memory for it (node.reserved_memory_mib)"
+		return who + " outside of all pods, in memory that nri-vgpu may have allocated to containers: end the process, or reserve memory for it (node.reserved_memory_mib)"
 	}
 }
 
@@ -98,7 +98,7 @@ func (d *Detector) stop(f finding) {
 		return // the process has ended
 	}
 	defer handle.Close()
-	err = errors.New("it has moved to another cgroup")
+	err = errors.New("the process has moved to another cgroup")
 	if now.Started == f.Started && now.Place == f.Place {
 		err = handle.Kill()
 	}
@@ -116,7 +116,7 @@ func (d *Detector) accuse(c container, m mismatch) {
 	if d.observed[m.container] || m.explained {
 		return
 	}
-	line := fmt.Sprintf("container %s holds %d MiB of %s; its usage page reports %d MiB, and its limit is %d MiB: a program in it wrote to that page or bypasses the interposer. From now on the agent charges what the driver reports",
+	line := fmt.Sprintf("container %s holds %d MiB of %s; its usage page reports %d MiB, and its limit is %d MiB: a program in the container wrote to the page or bypasses the interposer. The agent now charges the memory that the driver reports",
 		c.Container, m.held>>20, c.Devices[m.device].UUID, m.claimed>>20, c.Devices[m.device].Limit()>>20)
 	d.Metrics.mismatches.Inc()
 	d.Log.Warn(line, "namespace", c.Namespace, "pod", c.Pod)

@@ -125,10 +125,10 @@ func TestWhatIsSaidOfAProcess(t *testing.T) {
 		want    []string
 	}{
 		"around the interposer":           {finding{sighting: base, kind: Bypass}, []string{`process 7 ("train") holds 3 MiB of ` + gpuA, "bypasses its container's limits"}},
-		"by graphics":                     {finding{sighting: graphic, kind: Bypass}, []string{"on which the limits of its container have no hold"}},
+		"by graphics":                     {finding{sighting: graphic, kind: Bypass}, []string{"which the limits of its container do not cover"}},
 		"without our files":               {finding{sighting: base, kind: Bypass, displaced: errors.New("gone")}, []string{"files were removed", ": gone: delete the pod"}},
-		"given no GPU":                    {finding{sighting: base, kind: Pod}, []string{"its pod was given no GPU"}},
-		"given no GPU, without our files": {finding{sighting: base, kind: Pod, displaced: errors.New("gone")}, []string{"its pod was given no GPU"}},
+		"given no GPU":                    {finding{sighting: base, kind: Pod}, []string{"nri-vgpu assigned its pod no GPU"}},
+		"given no GPU, without our files": {finding{sighting: base, kind: Pod, displaced: errors.New("gone")}, []string{"nri-vgpu assigned its pod no GPU"}},
 		"on the host":                     {finding{sighting: base, kind: Host}, []string{"outside of all pods"}},
 		"on the host, by graphics":        {finding{sighting: graphic, kind: Host}, []string{"outside of all pods"}},
 	} {

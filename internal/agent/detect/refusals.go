@@ -43,5 +43,5 @@ func (d *Detector) writeRefusal(c container, device int) {
 	}
 	held := c.Devices[device]
 	d.Events.OnPod(events.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, events.VGPUMemoryLimitReached,
-		"container %q was refused memory at its limit of %d MiB of %s: have it ask for more, or use less", c.Container, held.Limit()>>20, held.UUID)
+		"container %q reached its memory limit of %d MiB on %s: raise the limit, or let the program use less memory", c.Container, held.Limit()>>20, held.UUID)
 }

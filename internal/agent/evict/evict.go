@@ -240,7 +240,7 @@ func (e *Evictor) evict(ctx context.Context, pod *corev1.Pod, count int, why str
 	case err == nil:
 		e.metrics.results.WithLabelValues(resultEvicted).Inc()
 		e.remember(pod)
-		e.tell(pod, events.VGPUEvicted, "it fits no GPU of this node, after %d refusals: its controller makes another; %s", count, why)
+		e.tell(pod, events.VGPUEvicted, "it fits no GPU of this node, after %d refusals: its controller creates another pod; %s", count, why)
 		log.Warn("evicted a pod that fits no GPU", "why", why)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the pod is already gone
 	case apierrors.IsTooManyRequests(err):

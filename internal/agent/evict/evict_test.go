@@ -117,7 +117,7 @@ func TestAnEvictionHasTime(t *testing.T) {
 	e := New(Options{Client: client, Pods: c, Events: c, After: 3, Log: slog.New(slog.DiscardHandler)})
 	e.evict(t.Context(), newPod("p", of("ReplicaSet")), 3, "free: nothing")
 	if got := <-asked; got != "POST /api/v1/namespaces/ns/pods/p/eviction" {
-		t.Errorf("asked for %s", got)
+		t.Errorf("requested %s", got)
 	}
 	if got := testutil.ToFloat64(e.metrics.results.WithLabelValues(resultEvicted)); got != 1 {
 		t.Errorf("evictions counted: %v", got)
@@ -354,7 +354,7 @@ func TestWhatBecomesOfAPodIsToldAndCounted(t *testing.T) {
 	}{
 		{"evicted", newPod("a", of("ReplicaSet")), nil, resultEvicted,
 			"a VGPUEvicted: it fits no GPU of this node, after 1 refusals: its controller makes another; free: nothing"},
-		{"nobody's", newPod("a"), nil, resultKept, "a VGPUNotEvicted: it stays on this node, where it fits no GPU: it has no controller that would make another; free: nothing"},
+		{"nobody's", newPod("a"), nil, resultKept, "a VGPUNotEvicted: it stays on this node, where it fits no GPU: it has no controller that would recreate it; free: nothing"},
 		{"budget", newPod("a", of("ReplicaSet")), apierrors.NewTooManyRequests("budget", 10), resultBudget,
 			"a VGPUNotEvicted: it stays on this node, where it fits no GPU: its disruption budget forbids its eviction; free: nothing"},
 		{"API server away", newPod("a", of("ReplicaSet")), errors.New("connection refused"), resultFailed, ""},

@@ -28,11 +28,11 @@ func Judge(pod *corev1.Pod, refusals, patience int) (verdict Verdict, obstacle s
 	case pod.DeletionTimestamp != nil, pods.Ended(pod), refusals == 0, refusals < patience:
 		return Wait, ""
 	case static(pod):
-		return Keep, "it is a static pod, which kubelet would start here again"
+		return Keep, "it is a static pod, which kubelet would recreate on this node"
 	case controller == nil:
-		return Keep, "it has no controller that would make another"
+		return Keep, "it has no controller that would recreate it"
 	case controller.Kind == "DaemonSet":
-		return Keep, "its DaemonSet would make another here"
+		return Keep, "its DaemonSet would recreate it on this node"
 	case pod.Spec.NodeSelector[corev1.LabelHostname] != "":
 		return Keep, "its node selector names one node"
 	}

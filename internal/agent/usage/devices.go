@@ -16,7 +16,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-var errNoGPU = errors.New("nothing is known of GPUs of this container: its agent may have come up just now, so try again")
+var errNoGPU = errors.New("the agent knows no GPUs of this container: retry, because the agent may have just started")
 
 // devices returns the GPUs of the asker's container, or all GPUs if the asker is the node.
 func (c *Collector) devices(ctx context.Context, who registry.Asker) ([]agentapi.Device, error) {

@@ -44,7 +44,7 @@ func checkRuntime(f Facts) []Finding {
 	}
 	// The version alone determines whether containerd and CRI-O support CDI.
 	if !runtimes.Detect(rt.Name, rt.Version, "").CDI {
-		return []Finding{found(Warning, updateRuntime, "%s %s takes no CDI devices from plugins: images that set NVIDIA_VISIBLE_DEVICES, in pods that set it too, are refused", rt.Name, rt.Version)}
+		return []Finding{found(Warning, updateRuntime, "%s %s accepts no CDI devices from plugins: images that set NVIDIA_VISIBLE_DEVICES, in pods that set it too, are refused", rt.Name, rt.Version)}
 	}
 	return ok("%s %s", rt.Name, rt.Version)
 }
@@ -59,10 +59,10 @@ func checkNRI(f Facts) []Finding {
 		fix = "set enable_nri = true under [crio.nri] in /etc/crio/crio.conf.d/, then: systemctl restart crio"
 	}
 	if rt.SettingsErr == nil && rt.Settings.NRIDisabled {
-		return []Finding{found(Problem, fix, "NRI is switched off, or takes no plugins that connect (disable, disable_connections)")}
+		return []Finding{found(Problem, fix, "NRI is disabled, or accepts no plugins that connect (disable, disable_connections)")}
 	}
 	if rt.SocketErr != nil {
-		return []Finding{found(Problem, fix, "nobody listens on the NRI socket %s: %v", f.Config.NRI.SocketPath, rt.SocketErr)}
+		return []Finding{found(Problem, fix, "no process listens on the NRI socket %s: %v", f.Config.NRI.SocketPath, rt.SocketErr)}
 	}
 	if rt.SettingsErr != nil {
 		return []Finding{found(Warning, "", "NRI is on; its settings are not known: %v", rt.SettingsErr)}
@@ -74,14 +74,14 @@ func checkNRISettings(f Facts, s Settings) []Finding {
 	var all []Finding
 	if need := f.Config.NRI.PodWait.Duration + handlerNeeds; s.RequestTimeout > 0 && s.RequestTimeout < need {
 		all = append(all, found(Problem, "set plugin_request_timeout = \"2s\": "+editNRI,
-			"the runtime waits %v for a plugin, and nri.pod_wait is %v: it would go on without our answer", s.RequestTimeout, f.Config.NRI.PodWait))
+			"the runtime waits %v for a plugin, and nri.pod_wait is %v: the runtime would continue without the agent's answer", s.RequestTimeout, f.Config.NRI.PodWait))
 	} else if s.RequestTimeout > 0 && s.RequestTimeout < syncNeeds {
 		all = append(all, found(Warning, "set plugin_request_timeout = \"2s\": "+editNRI,
-			"the runtime waits %v for a plugin, in which it has to take over all containers, too", s.RequestTimeout))
+			"the runtime waits %v for a plugin, which is too short to synchronize many containers", s.RequestTimeout))
 	}
 	if dir := f.Config.Guard.PluginDir; dir != "" && s.PluginPath != "" && s.PluginPath != dir {
 		all = append(all, found(Problem, fmt.Sprintf("set guard.plugin_dir = %q in config.toml, and the path of the volume \"plugins\" in the manifest", s.PluginPath),
-			"the runtime takes its plugins from %s, and the guard is installed in %s", s.PluginPath, dir))
+			"the runtime loads plugins from %s, and the guard is installed in %s", s.PluginPath, dir))
 	}
 	if len(all) > 0 {
 		return all
@@ -102,16 +102,16 @@ func checkGuard(f Facts) []Finding {
 	case "cri-o":
 		restart = "systemctl restart crio"
 	}
-	restart += "   # running containers go on"
+	restart += "   # running containers continue"
 	switch {
 	case f.Config.Guard.PluginDir == "":
-		return []Finding{found(Warning, "set guard.plugin_dir in config.toml", "the guard is not wanted: containers that are created while the agent is away may see GPUs")}
+		return []Finding{found(Warning, "set guard.plugin_dir in config.toml", "the configuration disables the guard: containers that are created while the agent is down may see GPUs")}
 	case g.Err != nil:
-		return []Finding{found(Warning, "", "it cannot be seen whether the guard runs: %v", g.Err)}
+		return []Finding{found(Warning, "", "the state of the guard is unknown: %v", g.Err)}
 	case g.Installed == "":
-		return []Finding{found(Problem, reinstall, "the guard is not in %s: containers that are created while the agent is away may see GPUs", f.Config.Guard.PluginDir)}
+		return []Finding{found(Problem, reinstall, "the guard is not in %s: containers that are created while the agent is down may see GPUs", f.Config.Guard.PluginDir)}
 	case g.Loaded == nil:
-		return []Finding{found(Problem, restart, "the runtime has not loaded the guard yet: containers that are created while the agent is away may see GPUs")}
+		return []Finding{found(Problem, restart, "the runtime has not loaded the guard yet: containers that are created while the agent is down may see GPUs")}
 	case g.Loaded.Version != g.Installed:
 		return []Finding{found(Warning, restart, "the runtime has loaded the guard of %s, and %s is installed", g.Loaded.Version, g.Installed)}
 	}
@@ -126,7 +126,7 @@ func checkAgent(f Facts) []Finding {
 		return []Finding{found(Problem, seeAgent, "the agent runs, and the runtime has not registered it")}
 	case f.Agent.Unadjusted > 0:
 		return []Finding{found(Problem, "kubectl get events -A --field-selector reason=VGPUUnadjusted   # then delete these pods",
-			"%d containers run without their limits: they were created while nri-vgpu was away", f.Agent.Unadjusted)}
+			"%d containers run without their limits: they were created while nri-vgpu was down", f.Agent.Unadjusted)}
 	case f.Agent.Displaced > 0:
 		return []Finding{found(Problem, "kubectl get events -A --field-selector reason=VGPUBypassed   # then delete these pods",
 			"nri-vgpu's files were removed in %d containers, so programs started there run without limits", f.Agent.Displaced)}
@@ -141,8 +141,8 @@ func checkAPI(f Facts) []Finding {
 	case f.Agent.Err != nil:
 		return nil // unknown
 	case !f.Agent.Synced:
-		return []Finding{found(Problem, "kubectl auth can-i watch pods -A --as=system:serviceaccount:nri-vgpu-system:nri-vgpu; then see whether the node reaches the API server",
-			"the agent does not know the node's pods: it may not watch pods (RBAC), or the API server does not answer")}
+		return []Finding{found(Problem, "kubectl auth can-i watch pods -A --as=system:serviceaccount:nri-vgpu-system:nri-vgpu; then check whether the node reaches the API server",
+			"the agent does not know the node's pods: the agent lacks the right to watch pods (RBAC), or the API server does not answer")}
 	}
 	return ok("the agent knows the node's pods")
 }
@@ -150,13 +150,13 @@ func checkAPI(f Facts) []Finding {
 func checkDriver(f Facts) []Finding {
 	switch {
 	case errors.Is(f.ReportErr, fs.ErrNotExist):
-		return []Finding{found(Problem, seeAgent, "the agent has not written what GPUs there are")}
+		return []Finding{found(Problem, seeAgent, "the agent has not reported the GPUs")}
 	case f.ReportErr != nil:
-		return []Finding{found(Problem, seeAgent, "what the agent wrote of the GPUs cannot be read: %v", f.ReportErr)}
+		return []Finding{found(Problem, seeAgent, "the agent's report of the GPUs is unreadable: %v", f.ReportErr)}
 	case f.Now.Sub(f.Report.Heartbeat) > staleReport:
 		return []Finding{found(Problem, seeAgent, "the agent last looked at the GPUs %v ago: the node's capacity is withdrawn", f.Now.Sub(f.Report.Heartbeat).Round(time.Second))}
 	case len(f.Report.GPUs) == 0 && f.DriverVersion == "":
-		return []Finding{found(Problem, "install the NVIDIA driver on the node; with a driver container see driver.root in config.toml", "there are no GPUs, and no NVIDIA kernel driver")}
+		return []Finding{found(Problem, "install the NVIDIA driver on the node; with a driver container see driver.root in config.toml", "the node has neither GPUs nor NVIDIA's kernel driver")}
 	case len(f.Report.GPUs) == 0:
 		return []Finding{found(Problem, "nvidia-smi -L; if that shows GPUs, see driver.root in config.toml", "the agent sees no GPU, though the kernel has %s", f.DriverVersion)}
 	}
@@ -196,7 +196,7 @@ func checkNames(f Facts) []Finding {
 	case len(f.Report.GPUs) == 0:
 		return nil // checkDriver reports the reason
 	case f.NamesErr != nil:
-		return []Finding{found(Warning, seeAgent, "it is not known which names the driver exports: %v", f.NamesErr)}
+		return []Finding{found(Warning, seeAgent, "the driver's exported names are unknown: %v", f.NamesErr)}
 	}
 	var all []Finding
 	for _, library := range f.Names.Libraries {
@@ -222,13 +222,13 @@ func checkMPS(f Facts) []Finding {
 		return ok("not used: sharing.method is %s", f.Config.Sharing.Method)
 	case f.MPS.ProgramErr != nil:
 		return []Finding{found(Problem, "install NVIDIA's driver with it, or set sharing.mps.root and sharing.mps.control_program in config.toml; or set sharing.method = \"time\"",
-			"GPUs are to be shared by MPS, and its control program %s is not there: containers on them are refused: %v", mps.ControlProgram, f.MPS.ProgramErr)}
+			"sharing.method is mps, and MPS's control program %s is missing; the agent refuses containers on these GPUs: %v", mps.ControlProgram, f.MPS.ProgramErr)}
 	case f.MPS.PID == 0:
-		return []Finding{found(Problem, logs+"; "+seeAgent, "GPUs are to be shared by MPS, and its control daemon was not started: containers on them are refused")}
+		return []Finding{found(Problem, logs+"; "+seeAgent, "sharing.method is mps, and the MPS control daemon was not started; the agent refuses containers on these GPUs")}
 	case !f.MPS.Alive:
-		return []Finding{found(Problem, logs+"; the agent starts it again by itself: "+seeAgent, "the MPS control daemon (process %d) has ended: containers on its GPUs are refused until it is back, and its clients have to be restarted", f.MPS.PID)}
+		return []Finding{found(Problem, logs+"; the agent restarts the daemon: "+seeAgent, "the MPS control daemon (process %d) has ended: the agent refuses containers on its GPUs until the daemon runs again; restart the daemon's clients", f.MPS.PID)}
 	case f.Agent.Err == nil && !f.Agent.MPSReady:
-		return []Finding{found(Problem, logs, "the MPS control daemon (process %d) does not answer: containers on its GPUs are refused", f.MPS.PID)}
+		return []Finding{found(Problem, logs, "the MPS control daemon (process %d) does not answer: the agent refuses containers on its GPUs", f.MPS.PID)}
 	}
 	return ok("the control daemon runs, process %d", f.MPS.PID)
 }
@@ -252,19 +252,19 @@ func checkCDI(f Facts) []Finding {
 	}
 	var all []Finding
 	if f.CDIErr != nil {
-		all = append(all, found(Warning, "correct or remove the named file", "a CDI spec cannot be read: %v", f.CDIErr))
+		all = append(all, found(Warning, "correct or remove the named file", "a CDI spec is unreadable: %v", f.CDIErr))
 	}
 	if len(missing) > 0 {
 		all = append(all, found(level, generateCDI, "no CDI spec in %s names %s", strings.Join(f.Config.Injection.CDISpecDirs, ", "), strings.Join(missing, ", ")))
 	}
 	if dirs := f.Runtime.Settings.CDISpecDirs; f.Runtime.SettingsErr == nil && len(dirs) > 0 && !slices.Contains(dirs, f.Config.Injection.CDIOutputDir) {
 		all = append(all, found(Problem, fmt.Sprintf("set injection.cdi_output_dir to one of %s", strings.Join(dirs, ", ")),
-			"the runtime looks for CDI specs in %s, and ours is in %s", strings.Join(dirs, ", "), f.Config.Injection.CDIOutputDir))
+			"the runtime reads CDI specs from %s, and nri-vgpu's spec is in %s", strings.Join(dirs, ", "), f.Config.Injection.CDIOutputDir))
 	}
 	if len(all) > 0 {
 		return all
 	}
-	return ok("every GPU is named by its UUID")
+	return ok("the CDI specs name every GPU by its UUID")
 }
 
 // checkInjection checks that GPUs can be injected into containers, and only by
@@ -280,7 +280,7 @@ func checkInjection(f Facts) []Finding {
 		return []Finding{found(Warning, "", "the default runtime is not known")}
 	case byVariable && !strings.Contains(s.DefaultRuntime, "nvidia"):
 		return []Finding{found(Problem, "nvidia-ctk runtime configure --runtime=containerd --set-as-default && systemctl restart containerd; or: "+generateCDI,
-			"GPUs are given by NVIDIA_VISIBLE_DEVICES, and the default runtime, %q, does not heed it", s.DefaultRuntime)}
+			"nri-vgpu adds GPUs by NVIDIA_VISIBLE_DEVICES, which the default runtime, %q, ignores", s.DefaultRuntime)}
 	}
 	return ok("the default runtime is %q", s.DefaultRuntime)
 }
@@ -295,16 +295,16 @@ func checkKubelet(f Facts) []Finding {
 func checkState(f Facts) []Finding {
 	var all []Finding
 	if !f.RunDirInMemory {
-		all = append(all, found(Warning, "mount a tmpfs on "+f.Config.Paths.RunDir, "%s is not in memory: its records of containers would outlive a reboot, and the runtime waits for the disk", f.Config.Paths.RunDir))
+		all = append(all, found(Warning, "mount a tmpfs on "+f.Config.Paths.RunDir, "%s is not in memory: records of containers would outlive a reboot, and the runtime would wait for the disk", f.Config.Paths.RunDir))
 	}
 	switch {
 	case errors.Is(f.StateErr, fs.ErrNotExist):
-		all = append(all, found(Problem, seeAgent, "%s has no list of the pods that ask for GPUs: after a reboot the guard would not know them", f.Config.Paths.StateDir))
+		all = append(all, found(Problem, seeAgent, "%s has no list of the pods that request GPUs, which the guard needs after a reboot", f.Config.Paths.StateDir))
 	case f.StateErr != nil:
-		all = append(all, found(Problem, reinstall, "the list of the pods that ask for GPUs: %v", f.StateErr))
+		all = append(all, found(Problem, reinstall, "the list of the pods that request GPUs: %v", f.StateErr))
 	}
 	if len(all) > 0 {
 		return all
 	}
-	return ok("%s is in memory, %s has the pods that ask", f.Config.Paths.RunDir, f.Config.Paths.StateDir)
+	return ok("%s is in memory, and %s has the list of pods that request GPUs", f.Config.Paths.RunDir, f.Config.Paths.StateDir)
 }

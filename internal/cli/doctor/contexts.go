@@ -29,7 +29,7 @@ func checkContexts(f Facts) []Finding {
 	case f.Config.Memory.ContextMiB > 0:
 		return ok("a CUDA context takes %d MiB, by memory.context_mib", f.Config.Memory.ContextMiB)
 	case f.Contexts.Err != nil:
-		return []Finding{found(Warning, fix, "the sizes of CUDA contexts cannot be read: %v", f.Contexts.Err)}
+		return []Finding{found(Warning, fix, "the sizes of CUDA contexts are unreadable: %v", f.Contexts.Err)}
 	case len(f.Report.GPUs) == 0:
 		return nil // unknown
 	}
@@ -42,7 +42,7 @@ func checkContexts(f Facts) []Finding {
 	for _, g := range f.Report.GPUs {
 		size, measured := known[g.UUID]
 		if !measured {
-			all = append(all, found(Warning, fix, "GPU %d (%s): the agent could not measure what a CUDA context takes; each is charged %d MiB", g.Index, g.UUID, limits.UnknownContextBytes>>20))
+			all = append(all, found(Warning, fix, "GPU %d (%s): the agent could not measure the size of a CUDA context, and charges %d MiB for each context", g.Index, g.UUID, limits.UnknownContextBytes>>20))
 			continue
 		}
 		told = append(told, fmt.Sprintf("%d MiB on GPU %d (driver %s)", size.Bytes>>20, g.Index, size.Driver))

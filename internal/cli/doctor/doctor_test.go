@@ -105,7 +105,7 @@ func TestWhatIsWrong(t *testing.T) {
 		}, "names", Warning, "newer nri-vgpu"},
 		{"MPS without its program", func(f *Facts) { byMPS(f); f.MPS.ProgramErr = fs.ErrNotExist }, "mps", Problem, "sharing.mps.control_program"},
 		{"MPS never started", func(f *Facts) { byMPS(f); f.MPS.PID = 0 }, "mps", Problem, "/var/lib/nri-vgpu/mps"},
-		{"MPS dead", func(f *Facts) { byMPS(f); f.MPS.Alive = false }, "mps", Problem, "starts it again"},
+		{"MPS dead", func(f *Facts) { byMPS(f); f.MPS.Alive = false }, "mps", Problem, "restarts the daemon"},
 		{"MPS hangs", func(f *Facts) { byMPS(f); f.Agent.MPSReady = false }, "mps", Problem, "/var/lib/nri-vgpu/mps"},
 		{"MPS runs", func(f *Facts) { byMPS(f) }, "mps", OK, ""},
 		{"no CDI spec", func(f *Facts) { f.CDI = []string{"nvidia.com/gpu=0"} }, "cdi", Warning, "--device-name-strategy=uuid"},

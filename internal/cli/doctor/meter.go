@@ -56,7 +56,7 @@ func checkMeter(f Facts) []Finding {
 			more = "less"
 		}
 		if points := math.Abs(m.Disagreement); points > agentapi.MeterTolerance {
-			all = append(all, found(Warning, MeterAdvice, "container %s had %s of the time of %s than it was charged, by %.1f points beyond the driver's sampling error", m.Container, more, m.UUID, 100*points))
+			all = append(all, found(Warning, MeterAdvice, "container %s used %s of the time of %s than its charge, by %.1f points beyond the driver's sampling error", m.Container, more, m.UUID, 100*points))
 		}
 	}
 	if len(all) > 0 {

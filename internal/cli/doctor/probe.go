@@ -45,10 +45,10 @@ func Enter(root string) error {
 		return nil
 	}
 	if err := unix.Chroot(root); err != nil {
-		return fmt.Errorf("see the node's files in %s: %w", root, err)
+		return fmt.Errorf("read the node's files in %s: %w", root, err)
 	}
 	if err := os.Chdir("/"); err != nil {
-		return fmt.Errorf("see the node's files in %s: %w", root, err)
+		return fmt.Errorf("read the node's files in %s: %w", root, err)
 	}
 	return os.Setenv("PATH", searched)
 }
@@ -84,7 +84,7 @@ func seeRuntime(ctx context.Context, cfg config.Config) Runtime {
 	}
 	rt.SocketErr = listening(ctx, cfg.NRI.SocketPath)
 	if rt.Name != "containerd" {
-		rt.SettingsErr = errors.New("only containerd's are read")
+		rt.SettingsErr = errors.New("doctor reads the settings of containerd only")
 		return rt
 	}
 	dump, err := output(ctx, "containerd", "config", "dump")

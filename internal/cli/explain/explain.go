@@ -38,21 +38,21 @@ const (
 
 // advice maps the reason of an Event to its fix.
 var advice = map[string]string{ //nolint:gosec // the output contains no secret
-	"VGPURefused":            "follow the message: if it is about the pod's spec, recreate the pod; if it is about the node, kubelet tries again by itself",
-	"VGPUEvicted":            "nothing, its controller makes another; if that goes on, no GPU of the cluster has that much room: ask for less, or make room",
-	"VGPUNotEvicted":         "make room on this node, or delete the pod and make it anew",
-	"VGPUUnadjusted":         "delete the pod: it runs without its limits; kubectl vgpu doctor reports how to close that window",
+	"VGPURefused":            "follow the message: if the spec is wrong, recreate the pod; if the node is the cause, correct the node, and kubelet retries",
+	"VGPUEvicted":            "nothing: the pod's controller creates another pod; if evictions continue, no GPU of the cluster has room: request less, or make room",
+	"VGPUNotEvicted":         "make room on this node, or recreate the pod",
+	"VGPUUnadjusted":         "delete the pod: it runs without its limits; kubectl vgpu doctor reports how to prevent this",
 	"VGPUStopped":            "delete the pod and check whether its image bypasses the limits; see the message",
-	"VGPUUsageForged":        "find what in its image writes to the usage page or bypasses the interposer; the agent now charges what the driver reports",
-	"VGPUBypassed":           "delete the pod, or end the process; docs/explanation/security.md explains what keeps an image from that",
-	"VGPUMemoryLimitReached": "ask for more memory of the GPU, or have the program use less (smaller batches, no growing cache)",
+	"VGPUUsageForged":        "find the program of the image that writes to the usage page or bypasses the interposer; the agent now charges the memory that the driver reports",
+	"VGPUBypassed":           "delete the pod, or end the process; docs/explanation/security.md explains how to prevent this",
+	"VGPUMemoryLimitReached": "request more memory of the GPU, or let the program use less (smaller batches, no growing cache)",
 	"VGPUResized":            "",
 	"VGPUNotResized":         "request another size by kubectl vgpu resize, or wait until the cause is over; docs/how-to/resize.md explains each cause",
 	"GPUUnhealthy":           "if the note names another device plugin, see docs/how-to/coexist.md; else drain it: nvidia-smi -q; dmesg | grep -i xid; then reset the GPU",
 	"GPURecovered":           "",
 	"MPSUnavailable":         "follow the message; the daemon's logs are in /var/lib/nri-vgpu/mps on the node",
-	"MPSRecovered":           "restart pods whose processes were its clients and fail",
-	"VGPUGuardNotLoaded":     "restart the container runtime once: systemctl restart containerd (running containers go on)",
+	"MPSRecovered":           "restart the pods that used MPS and now fail",
+	"VGPUGuardNotLoaded":     "restart the container runtime once: systemctl restart containerd (running containers continue)",
 	"VGPUDriverNames":        "install an nri-vgpu that knows this driver; programs that need a refused function get CUDA_ERROR_NOT_SUPPORTED until then",
 }
 
@@ -203,7 +203,7 @@ func roomOf(g agentapi.GPU) string {
 	case g.Room == nil:
 		return name + "not known"
 	case g.Room.Exclusive:
-		return name + "taken as a whole"
+		return name + "allocated as a whole"
 	}
 	return fmt.Sprintf("%s%d MiB, %g %% of the time", name, g.Room.FreeMemoryBytes>>20, float64(g.Room.FreeComputePPM)/10_000)
 }

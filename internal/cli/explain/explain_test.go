@@ -44,7 +44,7 @@ func node(name string, memory int64) corev1.Node {
 			Allocatable: amounts(map[string]int64{ownMemory: memory, "example.com/share": 10}),
 			Conditions: []corev1.NodeCondition{
 				{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
-				{Type: ready, Status: corev1.ConditionTrue, Reason: "GPUsHealthy", Message: "GPUs that take containers: 2"},
+				{Type: ready, Status: corev1.ConditionTrue, Reason: "GPUsHealthy", Message: "GPUs that accept containers: 2"},
 			},
 		},
 	}
@@ -130,13 +130,13 @@ func TestPod(t *testing.T) {
 		phrase string // in the message
 		advice string
 	}{
-		"asks for nothing":  {about(nil, func(*Pod) {}), doctor.OK, "asks for no part of a GPU", ""},
-		"is well":           {about(memory, uses(limited, agentapi.Share{UUID: "a", Account: account(10, 0)})), doctor.OK, "it has what it asks for", ""},
-		"more than a node":  {about(map[string]int64{ownMemory: 20000}, pending("Insufficient")), doctor.Problem, "the most that a node has in all is 16000 (n1)", "ask for at most 16000"},
-		"of no node":        {about(map[string]int64{ownPrefix + "typo": 1}, pending("Insufficient")), doctor.Problem, "no node has any nri-vgpu.io/typo", "its name spelled so"},
-		"others have it":    {about(memory, pending("0/2 nodes are available")), doctor.Problem, "0/2 nodes are available", "GPU 0 of n1: 8000 MiB, 50 % of the time; wait, ask for less, or delete one of ns/other (8000 MiB)"},
-		"another dialect":   {about(map[string]int64{"example.com/share": 11}, pending("x")), doctor.Problem, "it asks for 11 of example.com/share", "at most 10"},
-		"more than one GPU": {about(map[string]int64{ownMemory: 30000}, func(p *Pod) { pending("x")(p); p.Nodes[0] = node("n1", 32000) }), doctor.Problem, "no node can ever start it: container main asks for 30000 MiB of one GPU, and no GPU is that large: the largest has 16000 MiB", "Neither waiting nor deleting other pods helps"},
+		"requests nothing":  {about(nil, func(*Pod) {}), doctor.OK, "requests no part of a GPU", ""},
+		"is well":           {about(memory, uses(limited, agentapi.Share{UUID: "a", Account: account(10, 0)})), doctor.OK, "the pod has what it requests", ""},
+		"more than a node":  {about(map[string]int64{ownMemory: 20000}, pending("Insufficient")), doctor.Problem, "the largest node has 16000 (n1)", "request at most 16000"},
+		"of no node":        {about(map[string]int64{ownPrefix + "typo": 1}, pending("Insufficient")), doctor.Problem, "no node has any nri-vgpu.io/typo", "check the resource's name"},
+		"others have it":    {about(memory, pending("0/2 nodes are available")), doctor.Problem, "0/2 nodes are available", "GPU 0 of n1: 8000 MiB, 50 % of the time; wait, request less, or delete one of ns/other (8000 MiB)"},
+		"another dialect":   {about(map[string]int64{"example.com/share": 11}, pending("x")), doctor.Problem, "the pod requests 11 of example.com/share", "at most 10"},
+		"more than one GPU": {about(map[string]int64{ownMemory: 30000}, func(p *Pod) { pending("x")(p); p.Nodes[0] = node("n1", 32000) }), doctor.Problem, "no node can ever start the pod: container main requests 30000 MiB of one GPU, and no GPU is that large: the largest has 16000 MiB", "Neither waiting nor deleting other pods helps"},
 		"refused, and larger than any GPU": {about(map[string]int64{ownMemory: 20000}, waits("CreateContainerError", `nri-vgpu refuses container "main": no GPU has room for it`)),
 			doctor.Problem, "container main is refused: no GPU has room", "no GPU is that large: the largest has 16000 MiB to allocate. Neither waiting"},
 		"refused, and larger than the node's GPUs": {about(map[string]int64{ownMemory: 20000}, func(p *Pod) {
@@ -148,38 +148,38 @@ func TestPod(t *testing.T) {
 			p.Unknown = errors.New("n2 is away")
 		}), doctor.Problem, "container main is refused", "on node n1"},
 		"two dialects": {about(map[string]int64{ownMemory: 1, "alnair/vgpu-memory": 1}, func(p *Pod) { p.SpecInvalid = true }),
-			doctor.Problem, "no node starts it: pod ns/p: container \"main\": asks in two dialects", "recreate the pod"},
-		"an annotation": {about(map[string]int64{ownMemory: 1}, func(p *Pod) { p.Invalid = errors.New("gpu-mem-limit") }), doctor.Problem, "no node starts it: gpu-mem-limit", "annotation"},
+			doctor.Problem, "no node starts the pod: pod ns/p: container \"main\": requests GPUs in two dialects", "recreate the pod"},
+		"an annotation": {about(map[string]int64{ownMemory: 1}, func(p *Pod) { p.Invalid = errors.New("gpu-mem-limit") }), doctor.Problem, "no node starts the pod: gpu-mem-limit", "annotation"},
 		"kubelet's error": {about(memory, waits("CreateContainerError", "no command\nspecified")), doctor.Problem,
 			"kubelet reports of container main: CreateContainerError: no command specified", "kubectl describe pod -n ns p"},
-		"being made": {about(memory, waits("ContainerCreating", "")), doctor.OK, "its containers are being made", ""},
+		"being made": {about(memory, waits("ContainerCreating", "")), doctor.OK, "the runtime creates its containers", ""},
 		"ends again and again": {about(memory, func(p *Pod) {
 			waits("CrashLoopBackOff", "back-off 10s")(p)
 			p.Pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"}
-		}), doctor.Problem, "it ended with status 3 (Error)", "-c main --previous"},
+		}), doctor.Problem, "the container's last exit status is 3 (Error)", "-c main --previous"},
 
 		"refused": {about(memory, waits("CreateContainerError", `rpc error: nri-vgpu refuses container "main": no GPU has room for it`)),
 			doctor.Problem, "container main is refused: no GPU has room", "free now: GPU 0 of n1: 8000 MiB"},
-		"refused by the guard": {about(memory, waits("CreateContainerError", "nri-vgpu's guard refuses container")), doctor.Problem, "guard refuses", "the agent there does not answer"},
+		"refused by the guard": {about(memory, waits("CreateContainerError", "nri-vgpu's guard refuses container")), doctor.Problem, "guard refuses", "the node's agent does not answer"},
 		"refused, by its Event": {about(memory, func(p *Pod) {
 			waits("CreateContainerError", "cut off")(p)
 			p.Events = []corev1.Event{event("VGPURefused", "its own mounts hide ours")}
 		}), doctor.Problem, "refused 1 times, last 1m ago: its own mounts hide ours", "follow the message"},
-		"was refused":   {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPURefused", "x")} }), doctor.OK, "it has what it asks for", ""},
-		"slow":          {about(memory, uses(limited, slower)), doctor.Warning, "it has 24.9/25 % of GPU 0, and its threads waited 0.70 s", "this is its limit at work"},
-		"slow by turns": {about(memory, uses(limited, waiting)), doctor.Warning, "it has 5.0/25 % of GPU 0, and its threads waited 0.70 s", ""},
-		"was slow":      {about(memory, uses(limited, rests)), doctor.OK, "it has what it asks for", ""},
-		"limit is open": {about(memory, uses(open, open)), doctor.Warning, "container main was charged 29.8 % of the time of GPU 0, and the driver saw it have 70.1 % in 10m0s: 37.9 points beyond the error of 3600 samples", "#vgpumeterdisagrees"},
-		"limit holds":   {about(memory, uses(agrees, agrees)), doctor.OK, "it has what it asks for", ""},
-		"full":          {about(memory, uses(limited, refused)), doctor.Warning, "was refused 4 allocations at its limit: it has 900 of 1000 MiB of GPU 0, and the last asked for 200 MiB more (alloc)", "ask for more memory"},
+		"was refused":   {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPURefused", "x")} }), doctor.OK, "the pod has what it requests", ""},
+		"slow":          {about(memory, uses(limited, slower)), doctor.Warning, "it uses 24.9/25 % of GPU 0, and its threads waited 0.70 s", "the limit works as configured"},
+		"slow by turns": {about(memory, uses(limited, waiting)), doctor.Warning, "it uses 5.0/25 % of GPU 0, and its threads waited 0.70 s", ""},
+		"was slow":      {about(memory, uses(limited, rests)), doctor.OK, "the pod has what it requests", ""},
+		"limit is open": {about(memory, uses(open, open)), doctor.Warning, "container main was charged 29.8 % of the time of GPU 0, and used 70.1 % in 10m0s by the driver's samples: 37.9 points beyond the error of 3600 samples", "#vgpumeterdisagrees"},
+		"limit holds":   {about(memory, uses(agrees, agrees)), doctor.OK, "the pod has what it requests", ""},
+		"full":          {about(memory, uses(limited, refused)), doctor.Warning, "was refused 4 allocations at its limit: it uses 900 of 1000 MiB of GPU 0, and the last refused allocation requested 200 MiB (alloc)", "request more memory"},
 		"full, by both": {about(memory, func(p *Pod) {
 			uses(limited, refused)(p)
-			p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "was refused memory")}
-		}), doctor.Warning, "was refused 4 allocations", "ask for more memory"},
-		"was full":        {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "was refused memory")} }), doctor.Warning, "VGPUMemoryLimitReached, 1m ago", "ask for more memory"},
-		"unhealthy":       {about(memory, uses(limited, agentapi.Share{UUID: "a", Unhealthy: "XID 79"})), doctor.Problem, "which is unhealthy: XID 79", "delete the pod"},
-		"evicted":         {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUEvicted", "it fits no GPU")} }), doctor.Warning, "VGPUEvicted, 1m ago: it fits no GPU", "its controller makes another"},
-		"agents are away": {about(memory, func(p *Pod) { p.Unknown = errors.New("n1 is away") }), doctor.Warning, "not all is known: n1 is away", "kubectl vgpu doctor"},
+			p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "reached its memory limit")}
+		}), doctor.Warning, "was refused 4 allocations", "request more memory"},
+		"was full":        {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "reached its memory limit")} }), doctor.Warning, "VGPUMemoryLimitReached, 1m ago", "request more memory"},
+		"unhealthy":       {about(memory, uses(limited, agentapi.Share{UUID: "a", Unhealthy: "XID 79"})), doctor.Problem, "which is unhealthy: XID 79", "recreate the pod"},
+		"evicted":         {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUEvicted", "it fits no GPU")} }), doctor.Warning, "VGPUEvicted, 1m ago: it fits no GPU", "controller creates another pod"},
+		"agents are away": {about(memory, func(p *Pod) { p.Unknown = errors.New("n1 is away") }), doctor.Warning, "some agents did not answer: n1 is away", "kubectl vgpu doctor"},
 		"node is not well": {about(memory, func(p *Pod) {
 			p.Nodes[0].Status.Conditions[1] = corev1.NodeCondition{Type: ready, Status: corev1.ConditionFalse, Message: "the agent does not report"}
 		}), doctor.Warning, "its node n1: the agent does not report", "kubectl vgpu doctor n1"},
@@ -205,8 +205,8 @@ func TestALentLimit(t *testing.T) {
 	}
 	s.ComputeMaximumPPM, s.Utilisation = 500_000, some(49.9)
 	findings = about(map[string]int64{ownMemory: 1}, uses(s, s)).Findings()
-	if len(findings) != 1 || !strings.Contains(findings[0].Message, "it has 49.9/25-50 % of GPU 0") ||
-		findings[0].Fix != "this is its maximum at work. For more raise that (gpu-compute-limit.<resource>)" {
+	if len(findings) != 1 || !strings.Contains(findings[0].Message, "it uses 49.9/25-50 % of GPU 0") ||
+		findings[0].Fix != "the maximum works as configured; for more time, raise the maximum (gpu-compute-limit.<resource>)" {
 		t.Errorf("at its maximum: found %+v", findings)
 	}
 }
@@ -225,7 +225,7 @@ func TestNode(t *testing.T) {
 		phrase string // "" if nothing is wrong
 	}{
 		"well":          {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{Node: "n1"}}, ""},
-		"no agent":      {Node{Node: &chosen}, "describe daemonset; a node selector or a taint may keep it off"},
+		"no agent":      {Node{Node: &chosen}, "describe daemonset; a node selector or a taint may exclude the node"},
 		"not selected":  {Node{Node: &well}, "kubectl label node n1 nri-vgpu.io/gpu=true"},
 		"agent is down": {Node{Node: &well, Agent: &fleet.Agent{Pod: "x", Down: "its pod x does not run", State: "container agent: CrashLoopBackOff"}}, "CrashLoopBackOff"},
 		"does not say":  {Node{Node: &well, Agent: agent, Unknown: errors.New("it hangs")}, "it hangs"},
@@ -307,7 +307,7 @@ func TestReports(t *testing.T) {
 	share := agentapi.Share{UUID: "a", MemoryLimitBytes: mib}
 	p := about(map[string]int64{ownMemory: 4000}, func(p *Pod) {
 		uses(share, share)(p)
-		p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "was refused memory")}
+		p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "reached its memory limit")}
 	}).Report()
 	if p.Name != "p" || p.Node != "n1" || p.Requests["main"][ownMemory] != 4000 || len(p.Containers) != 1 || len(p.Findings) != 1 || p.Events[0].Times != 1 {
 		t.Errorf("got %+v", p)

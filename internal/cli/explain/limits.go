@@ -37,7 +37,7 @@ func (p Pod) held() []doctor.Finding {
 			all = append(all, metered(c, s)...)
 			all = append(all, throttled(c, s, earlier(before, c, s), ended.Sub(began))...)
 			if s.Unhealthy != "" {
-				all = append(all, problem("gpu", "delete the pod to have it placed anew; on the node: nvidia-smi -q -i "+s.UUID,
+				all = append(all, problem("gpu", "recreate the pod; on the node: nvidia-smi -q -i "+s.UUID,
 					"container %s is on GPU %d, which is unhealthy: %s", c.Container, s.Index, s.Unhealthy))
 			}
 		}
@@ -60,8 +60,8 @@ func atMemoryLimit(c agentapi.Container, s agentapi.Share) []doctor.Finding {
 	if s.Account == nil || s.Account.Refusals == 0 {
 		return nil
 	}
-	return []doctor.Finding{warning("memory", "ask for more memory of the GPU, or have the program use less (smaller batches, no growing cache)",
-		"container %s was refused %d allocations at its limit: it has %d of %d MiB of GPU %d, and the last asked for %d MiB more (%s)",
+	return []doctor.Finding{warning("memory", "request more memory of the GPU, or let the program use less (smaller batches, no growing cache)",
+		"container %s was refused %d allocations at its limit: it uses %d of %d MiB of GPU %d, and the last refused allocation requested %d MiB (%s)",
 		c.Container, s.Account.Refusals, s.Account.MemoryBytes>>20, s.MemoryLimitBytes>>20, s.Index, roundUp(s.Account.RefusedBytes), s.Account.RefusedWay)}
 }
 
@@ -70,7 +70,7 @@ func metered(c agentapi.Container, s agentapi.Share) []doctor.Finding {
 	if s.Meter == nil || !s.Meter.Disagrees {
 		return nil
 	}
-	return []doctor.Finding{warning("meter", doctor.MeterAdvice, "container %s was charged %.1f %% of the time of GPU %d, and the driver saw it have %.1f %% in %s: %.1f points beyond the error of %d samples",
+	return []doctor.Finding{warning("meter", doctor.MeterAdvice, "container %s was charged %.1f %% of the time of GPU %d, and used %.1f %% in %s by the driver's samples: %.1f points beyond the error of %d samples",
 		c.Container, 100*s.Meter.Metered, s.Index, 100*s.Meter.Observed, show.Seconds(s.Meter.Seconds), math.Abs(100*s.Meter.Disagreement), s.Meter.Samples)}
 }
 
@@ -96,15 +96,15 @@ func throttled(c agentapi.Container, s agentapi.Share, before *agentapi.Account,
 	if rate < muchHeld && (s.Utilisation == nil || *s.Utilisation < nearLimit*limit) {
 		return nil // the container was throttled earlier, not now
 	}
-	fix := fmt.Sprintf("this is its limit at work. For more ask for more (%svgpu-cores), or let it have what others leave idle: the annotation %s<resource> with a maximum, or %s: share, where the node lets pods choose",
+	fix := fmt.Sprintf("the limit works as configured; for more time, request more (%svgpu-cores). To use other containers' idle time, set a maximum by the annotation %s<resource>, or %s: share, if the node lets pods choose",
 		ownPrefix, request.MaximumAnnotation, request.PolicyAnnotation)
 	switch {
 	case s.ComputeMaximumPPM > 0 && s.Utilisation != nil && *s.Utilisation >= nearLimit*float64(s.ComputeMaximumPPM)/10_000:
-		fix = fmt.Sprintf("this is its maximum at work. For more raise that (%s<resource>)", request.MaximumAnnotation)
+		fix = fmt.Sprintf("the maximum works as configured; for more time, raise the maximum (%s<resource>)", request.MaximumAnnotation)
 	case s.ComputeMaximumPPM > 0:
-		fix = fmt.Sprintf("it has its guarantee, and others need the rest. For more ask for more (%svgpu-cores)", ownPrefix)
+		fix = fmt.Sprintf("the container has its guarantee, and other containers use the rest; for more time, request more (%svgpu-cores)", ownPrefix)
 	}
 	return []doctor.Finding{warning("time", fix,
-		"container %s is held back by its limit on GPU time: it has %s of GPU %d, and its threads waited %.2f s of each second just now, %s in all",
+		"container %s is throttled by its limit on GPU time: it uses %s of GPU %d, and its threads waited %.2f s of each second just now, %s in all",
 		c.Container, show.TimeOfLimit(&s), s.Index, rate, show.Seconds(s.Account.ThrottledSeconds))}
 }

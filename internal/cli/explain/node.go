@@ -39,14 +39,14 @@ type Node struct {
 func (n Node) Findings() []doctor.Finding {
 	var all []doctor.Finding
 	if c := condition(n.Node, corev1.NodeReady); c == nil || c.Status != corev1.ConditionTrue {
-		message := "kubelet has said nothing"
+		message := "kubelet has not reported"
 		if c != nil {
 			message = oneLine(c.Message)
 		}
 		all = append(all, problem("node", "on the node: systemctl status kubelet containerd", "the node is not Ready: %s", message))
 	}
 	if n.Node.Spec.Unschedulable {
-		all = append(all, warning("node", "kubectl uncordon "+n.Node.Name, "it takes no new pods: it is cordoned"))
+		all = append(all, warning("node", "kubectl uncordon "+n.Node.Name, "the node is cordoned and accepts no new pods"))
 	}
 	all = append(all, n.agent()...)
 	all = append(all, n.condition()...)
@@ -62,7 +62,7 @@ func (n Node) agent() []doctor.Finding {
 		return []doctor.Finding{n.absent()}
 	case n.Agent.Down != "":
 		return []doctor.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s --all-containers --previous; kubectl -n %s describe pod %s", n.Namespace, n.Agent.Pod, n.Namespace, n.Agent.Pod),
-			"the agent does not run, and containers that ask for GPUs are refused until it does: %s (%s)", n.Agent.Down, n.Agent.State)}
+			"the agent does not run, and containers that request GPUs cannot start until the agent runs: %s (%s)", n.Agent.Down, n.Agent.State)}
 	case n.Unknown != nil:
 		return []doctor.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s", n.Namespace, n.Agent.Pod), "%v", n.Unknown)}
 	}
@@ -77,9 +77,9 @@ var gpuNodeLabels = []string{
 
 // absent reports that the node has no pod of the agent.
 func (n Node) absent() doctor.Finding {
-	const message = "no pod of nri-vgpu's agent is on this node: containers that ask for GPUs are refused, or wait"
+	const message = "no pod of nri-vgpu's agent is on this node: containers that request GPUs cannot start"
 	if slices.ContainsFunc(gpuNodeLabels, func(label string) bool { return n.Node.Labels[label] == "true" }) {
-		return problem("agent-pod", fmt.Sprintf("kubectl -n %s describe daemonset; a node selector or a taint may keep it off", n.Namespace), message)
+		return problem("agent-pod", fmt.Sprintf("kubectl -n %s describe daemonset; a node selector or a taint may exclude the node", n.Namespace), message)
 	}
 	return problem("agent-pod", fmt.Sprintf("kubectl label node %s nri-vgpu.io/gpu=true", n.Node.Name),
 		message+". The node has no label by which the chart selects nodes (gpuNodeLabels)")
@@ -90,11 +90,11 @@ func (n Node) condition() []doctor.Finding {
 	c := condition(n.Node, ready)
 	switch {
 	case c == nil:
-		return []doctor.Finding{problem("condition", patcher, "the Node has no condition %s: the patcher has never reported, or there never was a GPU", ready)}
+		return []doctor.Finding{problem("condition", patcher, "the Node has no condition %s: the patcher has never reported, or the node never had a GPU", ready)}
 	case c.Status != corev1.ConditionTrue:
 		return []doctor.Finding{problem("condition", n.fixCondition(c.Reason), "%s is %s since %s, %s: %s", ready, c.Status, ago(n.Now, c.LastTransitionTime.Time), c.Reason, oneLine(c.Message))}
 	case len(offered(n.Node)) == 0:
-		return []doctor.Finding{problem("resources", patcher, "the Node offers none of our resources: no pod with a request can come here")}
+		return []doctor.Finding{problem("resources", patcher, "the Node offers no resource of nri-vgpu: no pod that requests a GPU can start here")}
 	}
 	return []doctor.Finding{fine("condition", "%s: %s", c.Reason, oneLine(c.Message))}
 }
@@ -123,11 +123,11 @@ func (n Node) overview() []doctor.Finding {
 	}
 	for _, p := range n.Overview.Processes {
 		if p.Pod == "" {
-			all = append(all, warning("process", "end it, or keep memory for it: node.reserved_memory_mib", "process %d (%s) uses %s outside of all pods", p.PID, p.Command, p.UUID))
+			all = append(all, warning("process", "end the process, or reserve memory for it: node.reserved_memory_mib", "process %d (%s) uses %s outside of all pods", p.PID, p.Command, p.UUID))
 		}
 	}
 	for _, w := range n.Waiting {
-		all = append(all, warning("pod", fmt.Sprintf("kubectl vgpu describe pod -n %s %s", w.Namespace, w.Pod), "%s/%s was sent here and has no GPU: %s", w.Namespace, w.Pod, w.Status))
+		all = append(all, warning("pod", fmt.Sprintf("kubectl vgpu describe pod -n %s %s", w.Namespace, w.Pod), "%s/%s is bound to this node and has no GPU: %s", w.Namespace, w.Pod, w.Status))
 	}
 	return all
 }

@@ -56,13 +56,13 @@ func (p Pod) Findings() []doctor.Finding {
 	var all []doctor.Finding
 	asked := askedByPod(p.Pod, p.Nodes)
 	if len(asked) == 0 {
-		return []doctor.Finding{fine("request", "it asks for no part of a GPU, and gets none: no limit of its containers names one of %s", strings.Join(p.offers(), ", "))}
+		return []doctor.Finding{fine("request", "the pod requests no part of a GPU: no limit of its containers names a resource of %s", strings.Join(p.offers(), ", "))}
 	}
 	ended := p.Pod.Status.Phase == corev1.PodSucceeded || p.Pod.Status.Phase == corev1.PodFailed
 	switch {
 	case ended:
 	case p.Invalid != nil:
-		all = append(all, problem("request", p.fixInvalid(), "no node starts it: %v", p.Invalid))
+		all = append(all, problem("request", p.fixInvalid(), "no node starts the pod: %v", p.Invalid))
 	case p.Pod.Spec.NodeName == "":
 		all = append(all, p.unscheduled(asked)...)
 	}
@@ -74,16 +74,16 @@ func (p Pod) Findings() []doctor.Finding {
 	all = append(all, p.held()...)
 	all = append(all, p.node()...)
 	if p.Unknown != nil {
-		all = append(all, warning("agents", "kubectl vgpu doctor", "not all is known: %v", p.Unknown))
+		all = append(all, warning("agents", "kubectl vgpu doctor", "some agents did not answer: %v", p.Unknown))
 	}
 	if len(all) == 0 {
 		switch {
 		case ended:
-			return []doctor.Finding{fine("pod", "it has ended: %s", p.Pod.Status.Phase)}
+			return []doctor.Finding{fine("pod", "the pod has ended: %s", p.Pod.Status.Phase)}
 		case p.Pod.Status.Phase == corev1.PodPending:
-			return []doctor.Finding{fine("pod", "it has a node, and its containers are being made")}
+			return []doctor.Finding{fine("pod", "the pod has a node, and the runtime creates its containers")}
 		}
-		return []doctor.Finding{fine("pod", "it has what it asks for, and is not held back")}
+		return []doctor.Finding{fine("pod", "the pod has what it requests, and no limit throttles it")}
 	}
 	return all
 }
@@ -105,7 +105,7 @@ func (p Pod) offers() []string {
 // unscheduled returns why no node accepts the pod.
 func (p Pod) unscheduled(asked map[string]int64) []doctor.Finding {
 	var all []doctor.Finding
-	said := "the scheduler has not looked at it yet"
+	said := "the scheduler has not tried the pod yet"
 	for _, c := range p.Pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 			said = oneLine(c.Message)
@@ -117,10 +117,10 @@ func (p Pod) unscheduled(asked map[string]int64) []doctor.Finding {
 		}
 	}
 	if never := why.Never(p.Asked, p.everywhere()); never != "" && len(all) == 0 {
-		all = append(all, problem("request", why.NeverAdvice, "no node can ever start it: %s", never))
+		all = append(all, problem("request", why.NeverAdvice, "no node can ever start the pod: %s", never))
 	}
 	if len(all) == 0 {
-		all = append(all, problem("scheduling", p.makeRoom(), "no node takes it: %s", said))
+		all = append(all, problem("scheduling", p.makeRoom(), "no node accepts the pod: %s", said))
 	} else {
 		all = append(all, warning("scheduling", "", "the scheduler reports: %s", said))
 	}
@@ -143,11 +143,11 @@ func (p Pod) short(name string, want int64) (doctor.Finding, bool) {
 	}
 	switch {
 	case where == "":
-		return problem("request", "kubectl vgpu doctor; is the resource's dialect enabled in config.toml, and its name spelled so?",
-			"no node has any %s, of which it asks for %d", name, want), true
+		return problem("request", "run kubectl vgpu doctor; check the resource's name, and that config.toml enables its dialect",
+			"no node has any %s, of which the pod requests %d", name, want), true
 	case want > most:
-		return problem("request", fmt.Sprintf("ask for at most %d, or add a node with more", most),
-			"it asks for %d of %s, and the most that a node has in all is %d (%s)", want, name, most, where), true
+		return problem("request", fmt.Sprintf("request at most %d, or add a node with more", most),
+			"the pod requests %d of %s, and the largest node has %d (%s)", want, name, most, where), true
 	}
 	return doctor.Finding{}, false
 }
@@ -172,7 +172,7 @@ func (p Pod) here() []agentapi.Overview {
 func (p Pod) fixRefusal(message string) string {
 	switch {
 	case strings.Contains(message, "guard refuses"):
-		return "kubectl vgpu doctor " + p.Pod.Spec.NodeName + ": the agent there does not answer; the container is made when it does"
+		return "kubectl vgpu doctor " + p.Pod.Spec.NodeName + ": the node's agent does not answer; the container starts when the agent answers"
 	case !strings.Contains(message, "no GPU has room"):
 		return advice["VGPURefused"]
 	}
@@ -180,7 +180,7 @@ func (p Pod) fixRefusal(message string) string {
 		return never + ". " + why.NeverAdvice
 	}
 	if never := why.Never(p.Asked, slices.Collect(maps.Values(why.Rooms(p.here())))); never != "" {
-		return fmt.Sprintf("%s on node %s. Another node has such a GPU: delete the pod, so that its controller makes another", never, p.Pod.Spec.NodeName)
+		return fmt.Sprintf("%s on node %s. Another node has such a GPU: delete the pod, so that its controller creates another pod", never, p.Pod.Spec.NodeName)
 	}
 	return p.makeRoom()
 }
@@ -188,7 +188,7 @@ func (p Pod) fixRefusal(message string) string {
 // makeRoom describes the GPUs with the most free memory, and the pods that hold
 // the rest.
 func (p Pod) makeRoom() string {
-	text := p.freeNow() + "; wait, ask for less, or delete one of "
+	text := p.freeNow() + "; wait, request less, or delete one of "
 	type holder struct {
 		name  string
 		bytes uint64
@@ -204,7 +204,7 @@ func (p Pod) makeRoom() string {
 		}
 	}
 	if len(holders) == 0 {
-		return p.freeNow() + "; see what else the scheduler reports: selectors, taints, CPU, memory"
+		return p.freeNow() + "; check the scheduler's other reasons: selectors, taints, CPU, memory"
 	}
 	slices.SortStableFunc(holders, func(a, b holder) int { return cmp.Compare(b.bytes, a.bytes) })
 	var names []string
@@ -256,7 +256,7 @@ func (p Pod) fixInvalid() string {
 	if p.SpecInvalid {
 		return "correct the resource limits of the spec, and recreate the pod: the resources of a pod cannot change"
 	}
-	return "correct or remove the annotation; kubelet tries again by itself"
+	return "correct or remove the annotation; kubelet retries"
 }
 
 // kubelet returns what kubelet reports of containers that wait for another reason than nri-vgpu.
@@ -269,9 +269,9 @@ func (p Pod) kubelet() []doctor.Finding {
 		}
 		text := strings.TrimSuffix(w.Reason+": "+oneLine(w.Message), ": ")
 		if ended := s.LastTerminationState.Terminated; ended != nil {
-			text += fmt.Sprintf("; it ended with status %d (%s)", ended.ExitCode, ended.Reason)
+			text += fmt.Sprintf("; the container's last exit status is %d (%s)", ended.ExitCode, ended.Reason)
 		}
-		all = append(all, problem("container", fmt.Sprintf("this is not about GPUs: kubectl describe pod -n %[1]s %[2]s; kubectl logs -n %[1]s %[2]s -c %[3]s --previous", p.Pod.Namespace, p.Pod.Name, s.Name),
+		all = append(all, problem("container", fmt.Sprintf("the cause is not nri-vgpu: kubectl describe pod -n %[1]s %[2]s; kubectl logs -n %[1]s %[2]s -c %[3]s --previous", p.Pod.Namespace, p.Pod.Name, s.Name),
 			"kubelet reports of container %s: %s", s.Name, text))
 	}
 	return all

@@ -26,7 +26,7 @@ func (p Pod) Write(w io.Writer) error {
 	for i, c := range slices.Concat(p.Pod.Spec.InitContainers, p.Pod.Spec.Containers) {
 		label := ""
 		if i == 0 {
-			label = "Asks for:"
+			label = "Requests:"
 		}
 		fmt.Fprintf(t, "%s\t%s: %s\n", label, c.Name, show.Requested(Asked(c, p.Nodes)))
 	}
@@ -59,7 +59,7 @@ func (p Pod) writeGPUs(w io.Writer) error {
 	}
 	fmt.Fprintln(w, "\nGPUs:")
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "  CONTAINER\tGPU\tUUID\tMEMORY\tTIME\tHELD BACK\tREFUSED\tPROCESSES\tSEEN/METERED")
+	fmt.Fprintln(t, "  CONTAINER\tGPU\tUUID\tMEMORY\tTIME\tTHROTTLED\tREFUSED\tPROCESSES\tSEEN/METERED")
 	for _, c := range own {
 		for _, s := range c.GPUs {
 			back, refused := "-", "-"

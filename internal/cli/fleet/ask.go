@@ -73,7 +73,7 @@ func explain(a Agent, complaint string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w on %s within %v", agentapi.ErrAway, a.Node, patience)
 	case errors.As(err, &status) && strings.Contains(complaint, "unknown command"):
-		return fmt.Errorf("the agent on %s is of an older version, which does not know this question: upgrade it", a.Node)
+		return fmt.Errorf("the agent on %s has an older version, which does not know this query: upgrade the agent", a.Node)
 	case complaint != "":
 		return fmt.Errorf("the agent on %s: %s: %w", a.Node, complaint, err)
 	default:
@@ -218,7 +218,7 @@ func (f *Fleet) converse(ctx context.Context, tell func(agentapi.Overview), a Ag
 	go func() {
 		err := f.run(ctx, a, questions, answer, "vgpuctl", "get", "all", "-o", "json", "--each-line")
 		if err == nil {
-			err = fmt.Errorf("%w on %s any more", agentapi.ErrAway, a.Node)
+			err = fmt.Errorf("%w on %s", agentapi.ErrAway, a.Node)
 		}
 		answer.CloseWithError(err)
 		questions.CloseWithError(err)

@@ -174,7 +174,7 @@ type Agent struct {
 }
 
 // errNone reports that the namespace contains no agent.
-var errNone = fmt.Errorf("%w: no pod of nri-vgpu's agent is there: is it installed, and in this namespace (--agent-namespace)? The agent runs only on nodes that the chart selects, by default with a label such as nri-vgpu.io/gpu=true", agentapi.ErrAway)
+var errNone = fmt.Errorf("%w: no pod of nri-vgpu's agent is there: check that nri-vgpu is installed in this namespace (--agent-namespace). The agent runs only on nodes that the chart selects, by default with a label such as nri-vgpu.io/gpu=true", agentapi.ErrAway)
 
 // Agents returns the agents of all nodes, sorted by node.
 func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {
@@ -241,7 +241,7 @@ const (
 func (f *Fleet) Config(ctx context.Context) (config.File, error) {
 	var m corev1.ConfigMap
 	if err := f.api.Get().Namespace(f.Namespace).Resource("configmaps").Name(configMap).Do(ctx).Into(&m); err != nil {
-		return config.File{}, fmt.Errorf("read the configuration of nri-vgpu (is it in this namespace? --agent-namespace): %w", err)
+		return config.File{}, fmt.Errorf("read the configuration of nri-vgpu (check --agent-namespace): %w", err)
 	}
 	file, err := config.ParseFile([]byte(m.Data[configKey]))
 	if err != nil {

@@ -51,11 +51,11 @@ func OpenGroups(dir string) (Groups, error) {
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return Groups{}, fmt.Errorf("look at the directory of runs: %w", err)
+		return Groups{}, fmt.Errorf("stat the directory of runs: %w", err)
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || owner.Uid != uint32(os.Geteuid()) || info.Mode().Perm()&0o022 != 0 {
-		return Groups{}, fmt.Errorf("%s must be a directory of your own that nobody else can write", dir)
+		return Groups{}, fmt.Errorf("%s must be your directory, and only you may have the right to write to it", dir)
 	}
 	mutex, err := os.OpenFile(filepath.Join(dir, mutexFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -48,15 +48,15 @@ func FindLibraries(dirs []string) (string, error) {
 		}
 		for _, name := range libraryNames {
 			if !isOurs(filepath.Join(abs, name)) {
-				return "", fmt.Errorf("%s has a part of nri-vgpu's libraries only: %s is missing; install it again", abs, name)
+				return "", fmt.Errorf("%s lacks %s of nri-vgpu's libraries: install nri-vgpu again", abs, name)
 			}
 		}
 		if strings.ContainsAny(abs, ": ") {
-			return "", fmt.Errorf("%q cannot be preloaded from, for its name has a colon or space; move it", abs)
+			return "", fmt.Errorf("the loader cannot preload libraries from %q, because its name has a colon or space: move the directory", abs)
 		}
 		return abs, nil
 	}
-	return "", fmt.Errorf("nri-vgpu's libraries are not in %s; set NRI_VGPU_LIB to where they are", strings.Join(dirs, ", "))
+	return "", fmt.Errorf("nri-vgpu's libraries are not in %s; set NRI_VGPU_LIB to the directory of the libraries", strings.Join(dirs, ", "))
 }
 
 // isOurs reports whether the library at path is the interposer's.

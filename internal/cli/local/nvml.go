@@ -61,12 +61,12 @@ func parseHeld(answer string) (gpu.HeldBytes, error) {
 		pid, err := strconv.Atoi(fields[0])
 		bytes, bytesErr := strconv.ParseUint(fields[1], 10, 64)
 		if err = errors.Join(err, bytesErr); err != nil {
-			return nil, fmt.Errorf("read what NVML lists: %w", err)
+			return nil, fmt.Errorf("read NVML's list of processes: %w", err)
 		}
 		held[pid] += bytes
 	}
 	if len(fields) > 0 {
-		return nil, fmt.Errorf("read what NVML lists: %q is cut off", answer)
+		return nil, fmt.Errorf("read NVML's list of processes: %q is incomplete", answer)
 	}
 	return held, nil
 }
@@ -92,11 +92,11 @@ func (n *nvml) ask(uuid, verb string) (string, error) {
 	answer, err := peer.ask(verb + " " + uuid)
 	if err != nil {
 		n.drop(uuid, peer)
-		return "", fmt.Errorf("ask NVML: %w", err)
+		return "", fmt.Errorf("query NVML: %w", err)
 	}
 	text, ok := strings.CutPrefix(answer, "ok")
 	if !ok {
-		return "", fmt.Errorf("ask NVML: %s", strings.TrimPrefix(answer, "error "))
+		return "", fmt.Errorf("query NVML: %s", strings.TrimPrefix(answer, "error "))
 	}
 	return strings.TrimSpace(text), nil
 }
@@ -105,14 +105,14 @@ func (n *nvml) peer(uuid string) (*nvmlPeer, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ended {
-		return nil, errors.New("ask NVML: it is closed")
+		return nil, errors.New("query NVML: the connection is closed")
 	}
 	if peer := n.peers[uuid]; peer != nil {
 		return peer, nil
 	}
 	peer, err := startPeer(n.program)
 	if err != nil {
-		return nil, fmt.Errorf("ask NVML: %w", err)
+		return nil, fmt.Errorf("query NVML: %w", err)
 	}
 	n.peers[uuid] = peer
 	return peer, nil

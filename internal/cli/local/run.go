@@ -110,10 +110,10 @@ func NotLimited() error { return notYetLimited(containerDir, os.Getenv) }
 // override the run's, and the program would escape the limits of an outer run.
 func notYetLimited(container string, getenv func(string) string) error {
 	if _, err := os.Lstat(filepath.Join(container, limits.LimitsFile)); err == nil {
-		return errors.New("this container has its limits from Kubernetes already; `vgpuctl status` shows them")
+		return errors.New("Kubernetes already limits this container; `vgpuctl status` shows the limits")
 	}
 	if dir := getenv(pagesVariable); dir != "" {
-		return fmt.Errorf("this runs under the limits in %s already; `vgpuctl status` shows them", dir)
+		return fmt.Errorf("the limits in %s already apply here; `vgpuctl status` shows them", dir)
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func bequeath(members *os.File) error {
 	// The duplicate has no close-on-exec flag. The duplicate shares the lock, which
 	// belongs to the open file.
 	if _, err := unix.FcntlInt(members.Fd(), unix.F_DUPFD, lowestFD); err != nil {
-		return fmt.Errorf("pass the group's lock on: %w", err)
+		return fmt.Errorf("pass the group's lock to the program: %w", err)
 	}
 	return nil
 }

@@ -199,7 +199,7 @@ func readDir(dir string) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for limits: %w", err)
+		return nil, fmt.Errorf("find limits: %w", err)
 	}
 	var names []string
 	for _, e := range entries {
@@ -213,7 +213,7 @@ func readDir(dir string) ([]string, error) {
 // WriteTable writes a line for each holder and GPU.
 func WriteTable(w io.Writer, holders []Holder) error {
 	if len(holders) == 0 {
-		_, err := fmt.Fprintln(w, "Nothing has limits here.")
+		_, err := fmt.Fprintln(w, "No program has limits here.")
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)

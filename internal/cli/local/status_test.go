@@ -120,7 +120,7 @@ func TestStatusOfNothing(t *testing.T) {
 		t.Fatalf("got %v, %v", got, err)
 	}
 	var table bytes.Buffer
-	if err := WriteTable(&table, got); err != nil || table.String() != "Nothing has limits here.\n" {
+	if err := WriteTable(&table, got); err != nil || table.String() != "No program has limits here.\n" {
 		t.Errorf("got %q, %v", table.String(), err)
 	}
 	if list, err := json.Marshal(got); err != nil || string(list) != "[]" {

@@ -225,7 +225,7 @@ func await(ctx context.Context, api API, o Options, before *corev1.Pod, containe
 	defer stop()
 	last := fmt.Errorf("node %s has not answered: run kubectl vgpu doctor %s", before.Spec.NodeName, before.Spec.NodeName)
 	if before.Spec.NodeName == "" {
-		last = errors.New("the pod is on no node yet: its node applies the request later")
+		last = errors.New("the pod has no node yet: its node will apply the request")
 	}
 	for {
 		pod, err := api.Pod(ctx, o.Namespace, o.Pod)
@@ -235,7 +235,7 @@ func await(ctx context.Context, api API, o Options, before *corev1.Pod, containe
 		case err != nil:
 			return resize.Report{}, err
 		case pod.UID != before.UID:
-			return resize.Report{}, errors.New("the pod was replaced by another of its name")
+			return resize.Report{}, errors.New("a pod with the same name replaced the pod")
 		}
 		report, reported := resize.Reports(pod)[container]
 		switch {
@@ -245,7 +245,7 @@ func await(ctx context.Context, api API, o Options, before *corev1.Pod, containe
 		case report.Pending == resize.Infeasible:
 			return resize.Report{}, fmt.Errorf("%w: %s", ErrInfeasible, report.Message)
 		default:
-			last = fmt.Errorf("%s: %s; the node tries again", strings.ToLower(report.Pending), report.Message)
+			last = fmt.Errorf("%s: %s; the node retries", strings.ToLower(report.Pending), report.Message)
 		}
 		if !loop.Sleep(ctx, interval) {
 			return resize.Report{}, fmt.Errorf("%w after %v: %w", ErrPending, o.Wait, last)

@@ -117,7 +117,7 @@ func TestRunWaitsForTheNode(t *testing.T) {
 		t.Errorf("printed %q, %v", out, err)
 	}
 	_, _, err := run(t, newServer("", deferred), Options{Memory: "8192"})
-	if !errors.Is(err, ErrPending) || !strings.Contains(err.Error(), "pending after 10s: deferred: no room; the node tries again") {
+	if !errors.Is(err, ErrPending) || !strings.Contains(err.Error(), "pending after 10s: deferred: no room; the node retries") {
 		t.Errorf("deferred: %v", err)
 	}
 	_, _, err = run(t, newServer(""), Options{Memory: "8192"})
@@ -126,7 +126,7 @@ func TestRunWaitsForTheNode(t *testing.T) {
 	}
 	unbound := newServer("")
 	unbound.pod.Spec.NodeName = ""
-	if _, _, err = run(t, unbound, Options{Memory: "8192"}); !errors.Is(err, ErrPending) || !strings.Contains(err.Error(), "on no node yet") {
+	if _, _, err = run(t, unbound, Options{Memory: "8192"}); !errors.Is(err, ErrPending) || !strings.Contains(err.Error(), "has no node yet") {
 		t.Errorf("without a node: %v", err)
 	}
 	_, _, err = run(t, newServer("", `{"main":{"requested":{"memory":8192},"pending":"Infeasible","message":"never"}}`), Options{Memory: "8192"})

@@ -265,7 +265,7 @@ var podView = view[podRow]{
 		{title: "UUID", text: ofShare(func(s *agentapi.Share) string { return s.UUID }), wide: true},
 		{title: "MEMORY", text: ofShare(func(s *agentapi.Share) string { return ofLimit(s.MemoryUsedBytes, s.MemoryLimitBytes) })},
 		{title: "TIME", text: ofShare(TimeOfLimit)},
-		{title: "HELD BACK", text: ofAccount(func(a *agentapi.Account) string { return Seconds(a.ThrottledSeconds) })},
+		{title: "THROTTLED", text: ofAccount(func(a *agentapi.Account) string { return Seconds(a.ThrottledSeconds) })},
 		{title: "REFUSED", text: ofAccount(func(a *agentapi.Account) string { return strconv.FormatUint(a.Refusals, 10) })},
 		{title: "GPU TIME", text: ofAccount(func(a *agentapi.Account) string { return Seconds(a.BusySeconds) }), wide: true},
 		{title: "LAUNCHES", text: ofAccount(func(a *agentapi.Account) string { return strconv.FormatUint(a.Launches, 10) }), wide: true},
@@ -274,7 +274,7 @@ var podView = view[podRow]{
 		{title: "STATUS", text: func(r podRow) string { return cmp.Or(r.Status, "-") }},
 	},
 	name: func(r podRow) string { return "pod/" + r.Pod },
-	none: "Nobody has a GPU here.",
+	none: "No container has a GPU here.",
 }
 
 var gpuView = view[agentapi.GPU]{

@@ -59,7 +59,7 @@ func TestListings(t *testing.T) {
 				"n1    -     1     2           0         0              -\n" +
 				"n2    a100  0     2           2         1              3 × nvidia.com/gpu\n"},
 		"pods": {written(t, table, func(l Listing) error { return l.Pods(Entries(all)) }),
-			"NAMESPACE  POD  CONTAINER  NODE  GPU  MEMORY       TIME          HELD BACK  REFUSED  PROCESSES  STATUS\n" +
+			"NAMESPACE  POD  CONTAINER  NODE  GPU  MEMORY       TIME          THROTTLED  REFUSED  PROCESSES  STATUS\n" +
 				"a          p    c          n1    0    10/100 MiB   20.0/25-50 %  1m15s      2        0          -\n" +
 				"b          q    c          n1    0    400/500 MiB  - %           -          -        0          -\n"},
 		"by memory": {written(t, Listing{Format: FormatTable, Order: ByMemory, NoHeaders: true}, func(l Listing) error { return l.Pods(Entries(all)) }),

@@ -100,7 +100,7 @@ func (s *state) body(width int) []string {
 		who = max(who, utf8.RuneCountInString(r.name()))
 	}
 	who = min(who, maxWho)
-	const rest = len("  HELD BACK  REFUSED  PROCS")
+	const rest = len("  THROTTLED  REFUSED  PROCS")
 	// Two bars with their brackets and spaces share the remaining width.
 	bar := (width - who - memory - share - rest - len("  [] ")*2) / 2
 	bar = min(bar, maxBar)
@@ -119,7 +119,7 @@ func head(who, memory, share, bar int) string {
 	if bar >= minBar {
 		room = bar + len("[] ")
 	}
-	return fmt.Sprintf("%s  %s  %s  HELD BACK  REFUSED  PROCS", pad("GPU, CONTAINER", who), pad("MEMORY", memory+room), pad("TIME", share+room))
+	return fmt.Sprintf("%s  %s  %s  THROTTLED  REFUSED  PROCS", pad("GPU, CONTAINER", who), pad("MEMORY", memory+room), pad("TIME", share+room))
 }
 
 func (r row) name() string {

@@ -158,7 +158,7 @@ func Table(all []agentapi.Overview, order string, headers bool) string {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
 	if headers {
-		fmt.Fprintln(t, "NODE\tGPU\tWHO\tMEMORY\tTIME\tHELD BACK\tREFUSED\tPROCESSES\tHEALTH")
+		fmt.Fprintln(t, "NODE\tGPU\tWHO\tMEMORY\tTIME\tTHROTTLED\tREFUSED\tPROCESSES\tHEALTH")
 	}
 	for _, r := range rows(all, order, nil) {
 		health := "-"

@@ -62,7 +62,7 @@ func TestContainersStandBelowTheirGPUInOrder(t *testing.T) {
 	}
 }
 
-func TestHeldBackIsOfEachSecondWhereTwoLooksTell(t *testing.T) {
+func TestThrottledTimeIsOfEachSecondAfterTwoLooks(t *testing.T) {
 	begin := time.Now()
 	before, after := look(begin, 10), look(begin.Add(2*time.Second), 11)
 	if got := rows([]agentapi.Overview{after}, show.ByName, nil)[1].back; got != "11.0s" {
@@ -74,7 +74,7 @@ func TestHeldBackIsOfEachSecondWhereTwoLooksTell(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	want := "NODE  GPU  WHO           MEMORY        TIME      HELD BACK  REFUSED  PROCESSES  HEALTH\n" +
+	want := "NODE  GPU  WHO           MEMORY        TIME      THROTTLED  REFUSED  PROCESSES  HEALTH\n" +
 		"n1    0    (all)         900/1000 MiB  80.0 %    -          -        2          ok\n" +
 		"n1    0    ns/big/main   600/700 MiB   5.0/25 %  1.5s       3        1          -\n" +
 		"n1    0    ns/busy/main  300/300 MiB   75.0 %    0.0s       3        1          -\n" +

@@ -115,7 +115,7 @@ func (s start) regime() string {
 // busy returns an error if another process already uses the GPU for computing.
 func (s start) busy() error {
 	if n := len(s.Before.of(s.UUID).Processes); n > 0 {
-		return fmt.Errorf("%d processes use the GPU %s already: end them, since what they take would be measured too", n, s.UUID)
+		return fmt.Errorf("%d processes use the GPU %s already: end these processes, because the test would measure their use, too", n, s.UUID)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func judgeNames(names []driverlib.Unknown) Row {
 			refused = append(refused, n.Name)
 		}
 	}
-	r := row(Holds, "no function is refused because it is not known", fmt.Sprintf("%d of %d unknown names refused", len(refused), len(names)))
+	r := row(Holds, "the library refuses no function as unknown", fmt.Sprintf("%d of %d unknown names refused", len(refused), len(names)))
 	if len(refused) > 0 {
 		r.Verdict, r.Why = DoesNotHold, strings.Join(refused, ", ")
 	}

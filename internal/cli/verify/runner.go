@@ -205,11 +205,11 @@ func (r *runner) used(ctx context.Context) (uint64, error) {
 	cmd.Stdin = strings.NewReader("used " + r.gpu + "\n")
 	out, err := cmd.Output()
 	if err != nil {
-		return 0, fmt.Errorf("ask NVML: %w", err)
+		return 0, fmt.Errorf("query NVML: %w", err)
 	}
 	text, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "ok ")
 	if !ok {
-		return 0, fmt.Errorf("ask NVML: %s", text)
+		return 0, fmt.Errorf("query NVML: %s", text)
 	}
 	return strconv.ParseUint(text, 10, 64)
 }

@@ -26,7 +26,7 @@ func (v *run) scene(ctx context.Context, s scene) Row {
 	if s.two {
 		others := v.start.others()
 		if len(others) == 0 {
-			return skipped("there is one GPU alone")
+			return skipped("the machine has only one GPU")
 		}
 		limits.gpus, free.gpus = others[:1], others[:1]
 	}

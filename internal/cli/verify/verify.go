@@ -72,7 +72,7 @@ func Run(ctx context.Context, opts Options) (Report, error) {
 // begin examines the driver and the card, and returns an error if the card is busy.
 func (v *run) begin(ctx context.Context) error {
 	if err := v.run(ctx, 0, hold{}, &v.start, "card"); err != nil {
-		return fmt.Errorf("look at the GPU: %w", err)
+		return fmt.Errorf("examine the GPU: %w", err)
 	}
 	v.gpu = v.start.UUID
 	return v.start.busy()
@@ -91,7 +91,7 @@ func (v *run) all(ctx context.Context) (Report, error) {
 	report.Facts = append(report.Facts, v.cardFacts(ctx)...)
 	checks := v.chosen()
 	if len(checks) == 0 {
-		return report, errors.New("no check has such a name; without --only, the report lists all")
+		return report, errors.New("no check has such a name; without --only, the report lists all checks")
 	}
 	for i, c := range checks {
 		if v.opts.Progress != nil {

@@ -59,7 +59,7 @@ func neverFor(c request.Container, nodes [][]placement.Room) string {
 			most = max(most, r.MemoryBytes)
 		}
 	}
-	asks := fmt.Sprintf("container %s asks for %s", c.Name, placement.Describe(c.Shares[0]))
+	asks := fmt.Sprintf("container %s requests %s", c.Name, placement.Describe(c.Shares[0]))
 	switch need := c.Shares[0].Memory; {
 	case gpus > 0:
 		return fmt.Sprintf("%s, on %d GPUs at once, and the largest number of such GPUs on a node is %d", asks, len(c.Shares), gpus)

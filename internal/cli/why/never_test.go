@@ -60,7 +60,7 @@ func TestNeverConcludes(t *testing.T) {
 		t.Errorf("with a node whose GPUs are not known: %q", got)
 	}
 	a.Nodes = slices.DeleteFunc(a.Nodes, func(n Node) bool { return n.Name == "unknown" })
-	if got := a.conclusion(); !strings.HasPrefix(got, "No node can ever start the pod: container a asks for 20000 MiB of one GPU, and no GPU is that large: the largest has 16384 MiB") {
+	if got := a.conclusion(); !strings.HasPrefix(got, "No node can ever start the pod: container a requests 20000 MiB of one GPU, and no GPU is that large: the largest has 16384 MiB") {
 		t.Errorf("got %q", got)
 	}
 }

@@ -82,7 +82,7 @@ func (n *Node) judgeUse(use nodegpus.Use, asked request.Pod, pod *corev1.Pod, cf
 		share, container = noRoom.Share, noRoom.Container
 	}
 	if n.list(use.Ledger.Free(), share) > 0 && noRoom != nil {
-		n.Against = fmt.Sprintf("single GPUs have room for a part that container %s asks for, but not for all parts of the pod at once", container)
+		n.Against = fmt.Sprintf("single GPUs have room for a part that container %s requests, but not for all parts of the pod at once", container)
 	}
 }
 
@@ -100,7 +100,7 @@ func (n *Node) judgeRooms(rooms []placement.Room, asked request.Pod) {
 		}
 	}
 	if room := n.list(rooms, share); !n.Fits && room > 0 {
-		n.Against = "fewer GPUs have room than a container asks for"
+		n.Against = "fewer GPUs have room than a container requests"
 	}
 }
 

@@ -127,7 +127,7 @@ func TestJudge(t *testing.T) {
 		{"sums", pod("p", twelve), node("n", func(n *corev1.Node) { n.Status.Allocatable = amounts(map[corev1.ResourceName]int64{memory: 10 << 10}) }), nil, nil,
 			false, "10240 of 12288 nri-vgpu.io/vgpu-memory are free", nil},
 		{"no list and no agent", pod("p", twelve), node("n", unlisted), nil, nil, false, "does not list its GPUs", nil},
-		{"a list that means nothing", pod("p", twelve), node("n", func(n *corev1.Node) { n.Annotations[assign.GPUsAnnotation] = "?" }), nil, rooms, false, "no list of GPUs", nil},
+		{"a list that means nothing", pod("p", twelve), node("n", func(n *corev1.Node) { n.Annotations[assign.GPUsAnnotation] = "?" }), nil, rooms, false, "not a list of GPUs", nil},
 		{"room by the agent", pod("p", twelve), node("n", unlisted), nil, rooms, true, "", []string{"8192 of 12288 MiB are free", ""}},
 		{"no room by the agent", pod("p", map[corev1.ResourceName]int64{memory: 15 << 10}), node("n", unlisted), nil, rooms, false, "",
 			[]string{"8192 of 15360 MiB are free", "14336 of 15360 MiB are free"}},

@@ -40,17 +40,17 @@ func (a Answer) Write(w io.Writer, most int) error {
 	name := a.Pod.Namespace + "/" + a.Pod.Name
 	switch {
 	case a.Invalid != nil:
-		_, err := fmt.Fprintf(w, "The request of pod %s is invalid, and no node starts it: %v\n-> correct the spec and recreate the pod\n", name, a.Invalid)
+		_, err := fmt.Fprintf(w, "The request of pod %s is invalid, and no node starts the pod: %v\n-> correct the spec and recreate the pod\n", name, a.Invalid)
 		return err
 	case !a.waits():
 		_, err := fmt.Fprintf(w, "Pod %s waits for no node: it is on %s (%s).\n-> kubectl vgpu describe pod -n %s %s\n",
 			name, nodeOf(a.Pod), a.Pod.Status.Phase, a.Pod.Namespace, a.Pod.Name)
 		return err
 	case !a.asks():
-		_, err := fmt.Fprintf(w, "Pod %s asks for no part of a GPU. The scheduler reports: %s\n", name, oneLine(schedulerReport(a.Pod)))
+		_, err := fmt.Fprintf(w, "Pod %s requests no part of a GPU. The scheduler reports: %s\n", name, oneLine(schedulerReport(a.Pod)))
 		return err
 	}
-	fmt.Fprintf(w, "Pod %s waits. It asks for:\n", name)
+	fmt.Fprintf(w, "Pod %s waits, with this request:\n", name)
 	for _, c := range a.Asked.Containers {
 		for _, share := range c.Shares {
 			fmt.Fprintf(w, "  %s: %s\n", c.Name, placement.Describe(share))
@@ -60,7 +60,7 @@ func (a Answer) Write(w io.Writer, most int) error {
 		return err
 	}
 	if a.Unknown != nil {
-		fmt.Fprintf(w, "\nNot all is known: %v\n", a.Unknown)
+		fmt.Fprintf(w, "\nSome agents did not answer: %v\n", a.Unknown)
 	}
 	_, err := fmt.Fprintf(w, "\n%s\nThe scheduler reports: %s\n", a.conclusion(), oneLine(schedulerReport(a.Pod)))
 	return err
@@ -127,14 +127,14 @@ func (a Answer) conclusion() string {
 	case len(a.Nodes) == 0:
 		return "No node offers GPUs: kubectl vgpu doctor"
 	case fits > 0:
-		return fmt.Sprintf("The GPUs of %d of %d nodes have room. If the pod goes on waiting, the reason is another: see what the scheduler reports.", fits, len(a.Nodes))
+		return fmt.Sprintf("The GPUs of %d of %d nodes have room. If the pod still waits, GPUs are not the reason: see the scheduler's report.", fits, len(a.Nodes))
 	case excluded == len(a.Nodes):
 		return "No node accepts the pod, apart from its GPUs: see the reasons above."
 	}
 	if never := a.never(); never != "" {
 		return "No node can ever start the pod: " + never + ". " + NeverAdvice
 	}
-	return fmt.Sprintf("No GPU of %d nodes has room: wait, ask for less, or delete a pod (kubectl vgpu get pods -A).", len(a.Nodes))
+	return fmt.Sprintf("No GPU of %d nodes has room: wait, request less, or delete a pod (kubectl vgpu get pods -A).", len(a.Nodes))
 }
 
 // NeverAdvice is what to do about a pod that Never describes.

@@ -100,7 +100,7 @@ func ByVolume(destination string) bool {
 	return Within(destination, VolumeDevicesDir) || Within(destination, strings.TrimPrefix(VolumeDevicesDir, "/var"))
 }
 
-// ByAnnotation returns the annotation that asks for a GPU, and its device.
+// ByAnnotation returns the annotation that requests a GPU, and its device.
 func ByAnnotation(annotations map[string]string, kind string) (key, device string, found bool) {
 	for key, value := range annotations {
 		if !cdiAnnotation(key) {

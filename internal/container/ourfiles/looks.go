@@ -59,7 +59,7 @@ func (l *Looks) Check(container, proc string, pid int, mounts []Mount) error {
 	}
 	for _, destination := range Required {
 		if !slices.ContainsFunc(mounts, func(m Mount) bool { return m.Destination == destination }) {
-			return fmt.Errorf("%w: it was created without %s", ErrIncomplete, destination)
+			return fmt.Errorf("%w: the container was created without %s", ErrIncomplete, destination)
 		}
 	}
 	return l.look(container, func(resolve uint64) error {
@@ -157,7 +157,7 @@ func (l *Looks) asked(container string) {
 func openRoot(proc string, pid int) (int, error) {
 	root, err := unix.Open(filepath.Join(proc, strconv.Itoa(pid), "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, fmt.Errorf("%w: its mounts cannot be looked at, as process %d has ended or is of another pid namespace (the agent needs hostPID): %w", ErrIncomplete, pid, err)
+		return 0, fmt.Errorf("%w: process %d has ended or is in another pid namespace (the agent needs hostPID): %w", ErrIncomplete, pid, err)
 	}
 	return root, nil
 }
@@ -170,7 +170,7 @@ func climb(dir int, resolve uint64) (int, error) {
 		return 0, err
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: the root of a process cannot be looked at: %w", ErrHidden, err)
+		return 0, fmt.Errorf("%w: open the root of a process's mounts: %w", ErrHidden, err)
 	}
 	return top, nil
 }
@@ -183,7 +183,7 @@ func each(mounts []Mount, ask func(Mount) error) error {
 			return err
 		}
 		if err != nil {
-			return fmt.Errorf("its %s is not the one that nri-vgpu mounted: %w", m.Destination, err)
+			return fmt.Errorf("its %s is not the file that nri-vgpu mounted: %w", m.Destination, err)
 		}
 	}
 	return nil

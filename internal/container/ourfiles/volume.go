@@ -26,7 +26,7 @@ func (e *VolumeError) Error() string {
 	if e.Detour {
 		by = fmt.Sprintf("by a volumeMount that a link in the image leads to %s", e.Volume)
 	}
-	return fmt.Sprintf("nri-vgpu's %s would lie in a volume, %s, and could be removed there: mount the volume at a directory of its own, such as %s", e.File, by, path.Join(e.Volume, "data"))
+	return fmt.Sprintf("nri-vgpu's %s would lie in a volume, %s, and could be removed there: mount the volume at another directory, such as %s", e.File, by, path.Join(e.Volume, "data"))
 }
 
 func (e *VolumeError) Unwrap() error { return ErrVolume }

@@ -103,7 +103,7 @@ func (v *reviewer) require(next http.Handler) http.Handler {
 			v.said.Do(func() {
 				v.log.Error("failed to have the API server review a token; refusing requests", "error", err)
 			})
-			http.Error(w, "the API server cannot be asked who may read this; try again", http.StatusServiceUnavailable)
+			http.Error(w, "failed to ask the API server for the reader's rights; retry", http.StatusServiceUnavailable)
 		}
 	})
 }
@@ -118,13 +118,13 @@ func (v *reviewer) check(r *http.Request) error {
 		return nil
 	}
 	if !v.pace(clientOf(r.RemoteAddr)).Allow() {
-		return &refusal{http.StatusTooManyRequests, "too many tokens from this address; try again"}
+		return &refusal{http.StatusTooManyRequests, "too many tokens from this address; retry"}
 	}
 	select {
 	case v.free <- struct{}{}:
 		defer func() { <-v.free }()
 	default:
-		return &refusal{http.StatusServiceUnavailable, "too many tokens are being reviewed; try again"}
+		return &refusal{http.StatusServiceUnavailable, "too many token reviews at once; retry"}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewPatience)
 	defer cancel()
@@ -182,7 +182,7 @@ func (v *reviewer) review(ctx context.Context, token string, what asked) error {
 		return fmt.Errorf("create a SubjectAccessReview: %w", err)
 	}
 	if !access.Status.Allowed {
-		return &refusal{http.StatusForbidden, fmt.Sprintf("%s may not %s %s: bind it to a ClusterRole with this nonResourceURL", user.Username, what.verb, what.path)}
+		return &refusal{http.StatusForbidden, fmt.Sprintf("%s may not %s %s: bind the account to a ClusterRole with this nonResourceURL", user.Username, what.verb, what.path)}
 	}
 	return nil
 }

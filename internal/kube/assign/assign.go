@@ -43,7 +43,7 @@ func Format(asked request.Pod, allocations []placement.Allocation) (string, erro
 		for _, share := range asked.Containers[i].Shares {
 			for rest := share.Memory.PPM; ; {
 				if len(devices) == 0 {
-					return "", fmt.Errorf("container %q has fewer GPUs than it asks for", a.Container)
+					return "", fmt.Errorf("container %q has fewer GPUs than it requests", a.Container)
 				}
 				d := devices[0]
 				devices = devices[1:]
@@ -58,7 +58,7 @@ func Format(asked request.Pod, allocations []placement.Allocation) (string, erro
 			}
 		}
 		if len(devices) > 0 {
-			return "", fmt.Errorf("container %q has more GPUs than it asks for", a.Container)
+			return "", fmt.Errorf("container %q has more GPUs than it requests", a.Container)
 		}
 	}
 	text, err := json.Marshal(all)
@@ -75,7 +75,7 @@ func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (request.Pod, erro
 	}
 	obeyed, err := Bind(asked, text, gpus)
 	if err != nil {
-		return request.Pod{}, fmt.Errorf("pod %s/%s: the assignment in annotation %s is not obeyed: %w", pod.Namespace, pod.Name, Annotation, err)
+		return request.Pod{}, fmt.Errorf("pod %s/%s: the agent cannot apply the assignment in annotation %s: %w", pod.Namespace, pod.Name, Annotation, err)
 	}
 	return obeyed, nil
 }
@@ -83,11 +83,11 @@ func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (request.Pod, erro
 // Bind binds the shares of a pod to the GPUs in the text of an assignment.
 func Bind(asked request.Pod, text string, gpus []gpu.GPU) (request.Pod, error) {
 	if len(text) > mostBytes {
-		return request.Pod{}, fmt.Errorf("it has %d bytes; allowed: %d", len(text), mostBytes)
+		return request.Pod{}, fmt.Errorf("the annotation has %d bytes; allowed: %d", len(text), mostBytes)
 	}
 	var all map[string][]string
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return request.Pod{}, fmt.Errorf("it is no list of GPUs for each container: %w", err)
+		return request.Pod{}, fmt.Errorf("the annotation is not a list of GPUs for each container: %w", err)
 	}
 	bound := asked
 	bound.Containers = slices.Clone(asked.Containers)
@@ -96,7 +96,7 @@ func Bind(asked request.Pod, text string, gpus []gpu.GPU) (request.Pod, error) {
 		entries, named := all[c.Name]
 		delete(all, c.Name)
 		if named != c.Asks() {
-			return request.Pod{}, fmt.Errorf("container %q is in it: %t; the container asks for GPUs: %t", c.Name, named, c.Asks())
+			return request.Pod{}, fmt.Errorf("container %q is in the annotation: %t; the container requests GPUs: %t", c.Name, named, c.Asks())
 		}
 		if !named {
 			continue
@@ -119,7 +119,7 @@ func bindShares(shares []request.Share, entries []string, gpus []gpu.GPU) ([]req
 	for _, share := range shares {
 		for rest := share.Memory.PPM; ; {
 			if len(bound) == len(entries) {
-				return nil, fmt.Errorf("it has %d GPUs, fewer than the container asks for", len(entries))
+				return nil, fmt.Errorf("the annotation has %d GPUs, fewer than the container requests", len(entries))
 			}
 			uuid, piece, err := parseEntry(entries[len(bound)], share, rest)
 			if err != nil {
@@ -140,7 +140,7 @@ func bindShares(shares []request.Share, entries []string, gpus []gpu.GPU) ([]req
 		}
 	}
 	if len(bound) < len(entries) {
-		return nil, fmt.Errorf("it has %d GPUs, and the container asks for %d", len(entries), len(bound))
+		return nil, fmt.Errorf("the annotation has %d GPUs, and the container requests %d", len(entries), len(bound))
 	}
 	return bound, nil
 }
@@ -153,11 +153,11 @@ func parseEntry(entry string, share request.Share, rest uint32) (uuid string, pi
 		return uuid, rest, nil
 	}
 	if share.SplitPPM == 0 {
-		return "", 0, fmt.Errorf("%q is a piece of a share that may not be divided", entry)
+		return "", 0, fmt.Errorf("%q is a piece of a share that nri-vgpu may not divide", entry)
 	}
 	ppm, err := strconv.ParseUint(part, 10, 32)
 	if err != nil || ppm == 0 || ppm > uint64(rest) || ppm < uint64(rest) && ppm%uint64(share.SplitPPM) != 0 {
-		return "", 0, fmt.Errorf("%q is no piece of a share; allowed: the UUID, a colon, and %d or a smaller multiple of %d parts per million",
+		return "", 0, fmt.Errorf("%q is not a piece of a share; allowed: the UUID, a colon, and %d or a smaller multiple of %d parts per million",
 			entry, rest, share.SplitPPM)
 	}
 	return uuid, uint32(ppm), nil
@@ -169,9 +169,9 @@ func check(uuid string, share request.Share, bound []request.Share, gpus []gpu.G
 	case !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.UUID == uuid }):
 		return fmt.Errorf("GPU %q is not in this node", uuid)
 	case slices.ContainsFunc(bound, func(before request.Share) bool { return before.GPUs[0] == uuid }):
-		return fmt.Errorf("GPU %s is in it twice", uuid)
+		return fmt.Errorf("GPU %s is in the annotation twice", uuid)
 	case len(share.GPUs) > 0 && !slices.Contains(share.GPUs, uuid):
-		return fmt.Errorf("GPU %s is none that the pod's request allows: %s", uuid, strings.Join(share.GPUs, ", "))
+		return fmt.Errorf("the pod's request does not allow GPU %s; allowed: %s", uuid, strings.Join(share.GPUs, ", "))
 	}
 	return nil
 }

@@ -253,45 +253,45 @@ func TestBindRefuses(t *testing.T) {
 		text string
 		want string
 	}{
-		{"no JSON", pod(one), `GPU-0`, "it is no list of GPUs for each container: invalid character"},
-		{"nothing", pod(one), ``, "it is no list of GPUs for each container"},
-		{"a list", pod(one), `["GPU-0"]`, "it is no list of GPUs for each container: json: cannot unmarshal array"},
-		{"numbers", pod(one), `{"a":[0]}`, "it is no list of GPUs for each container: json: cannot unmarshal number"},
-		{"null", pod(one), `null`, `container "a" is in it: false; the container asks for GPUs: true`},
-		{"a container is missing", pod(one, container("b", memory+"=1")), `{"a":["GPU-0"]}`, `container "b" is in it: false; the container asks for GPUs: true`},
-		{"a container that asks for nothing", pod(one, container("b")), `{"a":["GPU-0"],"b":["GPU-0"]}`,
-			`container "b" is in it: true; the container asks for GPUs: false`},
+		{"no JSON", pod(one), `GPU-0`, "the annotation is not a list of GPUs for each container: invalid character"},
+		{"nothing", pod(one), ``, "the annotation is not a list of GPUs for each container"},
+		{"a list", pod(one), `["GPU-0"]`, "the annotation is not a list of GPUs for each container: json: cannot unmarshal array"},
+		{"numbers", pod(one), `{"a":[0]}`, "the annotation is not a list of GPUs for each container: json: cannot unmarshal number"},
+		{"null", pod(one), `null`, `container "a" is in the annotation: false; the container requests GPUs: true`},
+		{"a container is missing", pod(one, container("b", memory+"=1")), `{"a":["GPU-0"]}`, `container "b" is in the annotation: false; the container requests GPUs: true`},
+		{"a container that requests nothing", pod(one, container("b")), `{"a":["GPU-0"],"b":["GPU-0"]}`,
+			`container "b" is in the annotation: true; the container requests GPUs: false`},
 		{"a container that does not exist", pod(one), `{"a":["GPU-0"],"z":["GPU-0"]}`, `the pod has no container "z"`},
 		{"a GPU of another node", pod(one), `{"a":["GPU-9"]}`, `container "a": GPU "GPU-9" is not in this node`},
 		{"a GPU without a name", pod(one), `{"a":[""]}`, `GPU "" is not in this node`},
 		{"lines of a log", pod(one), `{"a":["\nlevel=INFO"]}`, `GPU "\nlevel=INFO" is not in this node`},
-		{"no GPU", pod(one), `{"a":[]}`, "it has 0 GPUs, fewer than the container asks for"},
-		{"no list", pod(one), `{"a":null}`, "it has 0 GPUs, fewer than the container asks for"},
-		{"a GPU too few", pod(two), `{"a":["GPU-0"]}`, "it has 1 GPUs, fewer than the container asks for"},
-		{"a GPU too many", pod(one), `{"a":["GPU-0","GPU-1"]}`, "it has 2 GPUs, and the container asks for 1"},
-		{"a GPU twice", pod(two), `{"a":["GPU-0","GPU-0"]}`, "GPU GPU-0 is in it twice"},
-		{"a GPU that the name excludes", pod(container("a", "cnvrg.io/second=3")), `{"a":["GPU-0"]}`, "GPU GPU-0 is none that the pod's request allows: GPU-1"},
+		{"no GPU", pod(one), `{"a":[]}`, "the annotation has 0 GPUs, fewer than the container requests"},
+		{"no list", pod(one), `{"a":null}`, "the annotation has 0 GPUs, fewer than the container requests"},
+		{"a GPU too few", pod(two), `{"a":["GPU-0"]}`, "the annotation has 1 GPUs, fewer than the container requests"},
+		{"a GPU too many", pod(one), `{"a":["GPU-0","GPU-1"]}`, "the annotation has 2 GPUs, and the container requests 1"},
+		{"a GPU twice", pod(two), `{"a":["GPU-0","GPU-0"]}`, "GPU GPU-0 is in the annotation twice"},
+		{"a GPU that the name excludes", pod(container("a", "cnvrg.io/second=3")), `{"a":["GPU-0"]}`, "the pod's request does not allow GPU GPU-0; allowed: GPU-1"},
 
-		{"pieces of bytes", pod(one), `{"a":["GPU-0:500000","GPU-1:500000"]}`, `"GPU-0:500000" is a piece of a share that may not be divided`},
-		{"pieces of GiB", pod(container("a", "alnair/vgpu-memory=3")), `{"a":["GPU-0:1"]}`, "may not be divided"},
-		{"pieces of memory in common", pod(container("a", "alnair/vgpu-compute=3")), `{"a":["GPU-0:0"]}`, "may not be divided"},
-		{"pieces of a whole GPU", pod(container("a", metagpu+"=100")), `{"a":["GPU-0:500000","GPU-1:500000"]}`, "may not be divided"},
-		{"a colon alone", pod(one), `{"a":["GPU-0:"]}`, `"GPU-0:" is a piece of a share that may not be divided`},
-		{"a piece of nothing", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:0","GPU-1:500000"]}`, `"GPU-0:0" is no piece of a share`},
-		{"a piece without a number", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:"]}`, `"GPU-0:" is no piece of a share`},
-		{"a negative piece", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:-1"]}`, `"GPU-0:-1" is no piece of a share`},
-		{"two numbers", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:1:2"]}`, `"GPU-0:1:2" is no piece of a share`},
+		{"pieces of bytes", pod(one), `{"a":["GPU-0:500000","GPU-1:500000"]}`, `"GPU-0:500000" is a piece of a share that nri-vgpu may not divide`},
+		{"pieces of GiB", pod(container("a", "alnair/vgpu-memory=3")), `{"a":["GPU-0:1"]}`, "may not divide"},
+		{"pieces of memory in common", pod(container("a", "alnair/vgpu-compute=3")), `{"a":["GPU-0:0"]}`, "may not divide"},
+		{"pieces of a whole GPU", pod(container("a", metagpu+"=100")), `{"a":["GPU-0:500000","GPU-1:500000"]}`, "may not divide"},
+		{"a colon alone", pod(one), `{"a":["GPU-0:"]}`, `"GPU-0:" is a piece of a share that nri-vgpu may not divide`},
+		{"a piece of nothing", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:0","GPU-1:500000"]}`, `"GPU-0:0" is not a piece of a share`},
+		{"a piece without a number", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:"]}`, `"GPU-0:" is not a piece of a share`},
+		{"a negative piece", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:-1"]}`, `"GPU-0:-1" is not a piece of a share`},
+		{"two numbers", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:1:2"]}`, `"GPU-0:1:2" is not a piece of a share`},
 		{"more than the share", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:510000"]}`,
-			`"GPU-0:510000" is no piece of a share; allowed: the UUID, a colon, and 500000 or a smaller multiple of 10000 parts per million`},
+			`"GPU-0:510000" is not a piece of a share; allowed: the UUID, a colon, and 500000 or a smaller multiple of 10000 parts per million`},
 		{"more than is left of the share", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:400000","GPU-1:110000"]}`, "and 100000 or a smaller multiple of 10000"},
-		{"a number of 33 bits", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:4295467296"]}`, `"GPU-0:4295467296" is no piece of a share`},
-		{"a number of 65 bits", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:18446744073710051616"]}`, "is no piece of a share"},
-		{"a piece smaller than a unit", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:1","GPU-1:499999"]}`, `"GPU-0:1" is no piece of a share`},
-		{"a piece that is missing", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:400000"]}`, "it has 1 GPUs, fewer than the container asks for"},
-		{"a last piece without a number", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:400000","GPU-1"]}`, `"GPU-1" is no piece of a share`},
-		{"two pieces on a GPU", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:400000","GPU-0:100000"]}`, "GPU GPU-0 is in it twice"},
-		{"a piece beside the whole GPU", pod(container("a", metagpu+"=150")), `{"a":["GPU-0","GPU-0:500000"]}`, "GPU GPU-0 is in it twice"},
-		{"a piece too many", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:400000","GPU-1:100000","GPU-2:10000"]}`, "it has 3 GPUs, and the container asks for 2"},
+		{"a number of 33 bits", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:4295467296"]}`, `"GPU-0:4295467296" is not a piece of a share`},
+		{"a number of 65 bits", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:18446744073710051616"]}`, "is not a piece of a share"},
+		{"a piece smaller than a unit", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:1","GPU-1:499999"]}`, `"GPU-0:1" is not a piece of a share`},
+		{"a piece that is missing", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:400000"]}`, "the annotation has 1 GPUs, fewer than the container requests"},
+		{"a last piece without a number", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:400000","GPU-1"]}`, `"GPU-1" is not a piece of a share`},
+		{"two pieces on a GPU", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:400000","GPU-0:100000"]}`, "GPU GPU-0 is in the annotation twice"},
+		{"a piece beside the whole GPU", pod(container("a", metagpu+"=150")), `{"a":["GPU-0","GPU-0:500000"]}`, "GPU GPU-0 is in the annotation twice"},
+		{"a piece too many", pod(container("a", metagpu+"=50")), `{"a":["GPU-0:400000","GPU-1:100000","GPU-2:10000"]}`, "the annotation has 3 GPUs, and the container requests 2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -314,8 +314,8 @@ func TestFormatRefuses(t *testing.T) {
 	}
 	for want, allocations := range map[string][]placement.Allocation{
 		`container "z" has an allocation, but is not in the pod`: on("z", "GPU-0"),
-		`container "a" has fewer GPUs than it asks for`:          on("a"),
-		`container "a" has more GPUs than it asks for`:           on("a", "GPU-0", "GPU-1"),
+		`container "a" has fewer GPUs than it requests`:          on("a"),
+		`container "a" has more GPUs than it requests`:           on("a", "GPU-0", "GPU-1"),
 	} {
 		if text, err := Format(asked, allocations); err == nil || err.Error() != want {
 			t.Errorf("got %s, %v; want the error %q", text, err, want)
@@ -334,7 +334,7 @@ func TestObey(t *testing.T) {
 	if err != nil || !slices.Equal(got.Containers[0].Shares[0].GPUs, []string{"GPU-1"}) {
 		t.Errorf("got %+v, %v; want GPU-1", got, err)
 	}
-	const want = `pod ns/pod: the assignment in annotation nri-vgpu.io/assigned is not obeyed: container "a": GPU "GPU-2" is not in this node`
+	const want = `pod ns/pod: the agent cannot apply the assignment in annotation nri-vgpu.io/assigned: container "a": GPU "GPU-2" is not in this node`
 	if got, err = Obey(asked, annotated(plain, Annotation, `{"a":["GPU-2"]}`), gpus(2)); err == nil || err.Error() != want {
 		t.Errorf("got %+v, %v; want the error %q", got, err, want)
 	}
@@ -381,11 +381,11 @@ func checkBound(t *testing.T, asked, bound request.Pod, node []gpu.GPU) {
 		}
 		want, got := sumsOf(before.Shares), sumsOf(c.Shares)
 		if got.limit > want.limit {
-			t.Errorf("%s may use %d and asked for %d", c.Name, got.limit, want.limit)
+			t.Errorf("%s may use %d and requested %d", c.Name, got.limit, want.limit)
 		}
 		want.limit, got.limit = 0, 0 // the limits of pieces are rounded down
 		if got != want {
-			t.Errorf("%s asks for %+v, and asked for %+v", c.Name, got, want)
+			t.Errorf("%s is bound to %+v, and requested %+v", c.Name, got, want)
 		}
 		var used []string
 		for _, s := range c.Shares {

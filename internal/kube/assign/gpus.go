@@ -37,7 +37,7 @@ func FormatGPUs(gpus []gpu.GPU) string {
 func ParseGPUs(text string) ([]gpu.GPU, error) {
 	var cards []card
 	if err := json.Unmarshal([]byte(text), &cards); err != nil {
-		return nil, fmt.Errorf("annotation %s is no list of GPUs: %w", GPUsAnnotation, err)
+		return nil, fmt.Errorf("annotation %s is not a list of GPUs: %w", GPUsAnnotation, err)
 	}
 	gpus := make([]gpu.GPU, len(cards))
 	for i, c := range cards {

@@ -158,7 +158,7 @@ func (w wishes) restrict(shares []request.Share, annotations map[string]string, 
 	for i := range restricted {
 		share := &restricted[i]
 		if share.GPUs = both(share.GPUs, allowed); len(share.GPUs) == 0 {
-			return nil, fmt.Errorf("no GPU of the node is one that the pod's annotations (%s) allow", strings.Join(set, ", "))
+			return nil, fmt.Errorf("the pod's annotations (%s) allow no GPU of the node", strings.Join(set, ", "))
 		}
 	}
 	return restricted, nil

@@ -26,7 +26,7 @@ var (
 	// it. Either no controller would create another pod, or a disruption budget forbids the
 	// eviction.
 	VGPUNotEvicted = Reason{"VGPUNotEvicted", corev1.EventTypeWarning, "Evict"}
-	// VGPUUnadjusted means that a running container was created without the plugin, and asks for
+	// VGPUUnadjusted means that a running container was created without the plugin, and requests
 	// GPUs or may see GPUs.
 	VGPUUnadjusted = Reason{"VGPUUnadjusted", corev1.EventTypeWarning, "Audit"}
 	// VGPUStopped means that the agent stopped a container that ran without its limits, or bypassed

@@ -95,7 +95,7 @@ func (h holder) enter(ledger *placement.Ledger) {
 	}
 }
 
-// holders returns the pods of a node that ask for GPUs, bound to their assigned GPUs. Started pods
+// holders returns the pods of a node that request GPUs, bound to their assigned GPUs. Started pods
 // with an assignment come first, then other pods with an assignment, and then pods without an
 // assignment. Within each class the oldest pod comes first. For pods without an assignment, the
 // ledger chooses GPUs by the node's rules.
@@ -133,8 +133,8 @@ func (r Reader) bound(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (bound
 	return asked, false
 }
 
-// started reports whether kubelet has reported a started container that asks for GPUs. The node has
-// granted GPUs to every such container. Containers that do not ask for GPUs start without a grant.
+// started reports whether kubelet has reported a started container that requests GPUs. The node has
+// granted GPUs to every such container. Containers that do not request GPUs start without a grant.
 func started(asked request.Pod, pod *corev1.Pod) bool {
 	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
 		return s.ContainerID != "" && asked.Asks(s.Name)

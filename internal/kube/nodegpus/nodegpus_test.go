@@ -124,7 +124,7 @@ func TestWhatPodsHold(t *testing.T) {
 		want map[string][]string
 	}{
 		{"nothing", two, nil, map[string][]string{}},
-		{"a pod that asks for nothing, and one that does", one, []*corev1.Pod{pod("a", 1, container("main")), asking("b", 2, "1000")},
+		{"a pod that requests nothing, and one that does", one, []*corev1.Pod{pod("a", 1, container("main")), asking("b", 2, "1000")},
 			map[string][]string{"b": {"GPU-0"}}},
 		{"the second container asks", one, []*corev1.Pod{pod("a", 1, container("idle"), container("main", memory+"=1000"))},
 			map[string][]string{"a": {"GPU-0"}}},
@@ -152,7 +152,7 @@ func TestWhatPodsHold(t *testing.T) {
 		{"more than a GPU has, not started", one,
 			[]*corev1.Pod{running(assigned(asking("a", 3, "9000"), "GPU-0")), assigned(asking("b", 1, "9000"), "GPU-0"), assigned(asking("c", 2, "1000"), "GPU-0")},
 			map[string][]string{"a": {"GPU-0"}, "c": {"GPU-0"}}},
-		{"a container that asks for nothing has started", one,
+		{"a container that requests nothing has started", one,
 			[]*corev1.Pod{
 				running(assigned(asking("a", 1, "9000"), "GPU-0")),
 				startedIdle(assigned(pod("b", 2, container("idle"), container("main", memory+"=9000")), "GPU-0")), asking("c", 3, "1000"),

@@ -46,8 +46,8 @@ func TestLargePodsAreKeptSmall(t *testing.T) {
 	}
 	for name, add := range map[string]func(*corev1.Pod, int){
 		"containers":                         func(p *corev1.Pod, _ int) { grow(p, nil) },
-		"containers that ask for processors": func(p *corev1.Pod, _ int) { grow(p, corev1.ResourceList{"cpu": one}) },
-		"containers that ask for GPUs":       func(p *corev1.Pod, _ int) { grow(p, corev1.ResourceList{"nri-vgpu.io/vgpu-memory": one}) },
+		"containers that request processors": func(p *corev1.Pod, _ int) { grow(p, corev1.ResourceList{"cpu": one}) },
+		"containers that request GPUs":       func(p *corev1.Pod, _ int) { grow(p, corev1.ResourceList{"nri-vgpu.io/vgpu-memory": one}) },
 		"owners": func(p *corev1.Pod, i int) {
 			p.OwnerReferences = append(p.OwnerReferences, metav1.OwnerReference{Name: fmt.Sprint(i)})
 		},
@@ -56,7 +56,7 @@ func TestLargePodsAreKeptSmall(t *testing.T) {
 				EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: fmt.Sprint("e", i), Image: "a"}})
 		},
 		"a selector": func(p *corev1.Pod, i int) { p.Spec.NodeSelector[fmt.Sprint(i)] = "" },
-		"a container that asks for many things": func(p *corev1.Pod, i int) {
+		"a container that requests many things": func(p *corev1.Pod, i int) {
 			if i == 0 {
 				grow(p, corev1.ResourceList{})
 			}

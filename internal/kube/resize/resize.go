@@ -36,11 +36,11 @@ const (
 
 // These are the reasons why a requested size is not in force, in reports and conditions.
 const (
-	// Deferred is the reason of a size that the node cannot set yet. The node tries again.
+	// Deferred is the reason of a size that the node cannot set yet. The node retries.
 	Deferred = "Deferred"
 	// Infeasible is the reason of a size that the node can never set.
 	Infeasible = "Infeasible"
-	// InProgress is the reason of a size whose setting failed on the way. The node tries again.
+	// InProgress is the reason of a size whose setting failed on the way. The node retries.
 	InProgress = "InProgress"
 )
 
@@ -113,7 +113,7 @@ func Wanted(pod *corev1.Pod, asked request.Pod) (map[string]Size, error) {
 // Parse reads the text of Annotation.
 func Parse(text string) (map[string]Size, error) {
 	if len(text) > mostBytes {
-		return nil, fmt.Errorf("it has %d bytes; allowed: %d", len(text), mostBytes)
+		return nil, fmt.Errorf("the annotation has %d bytes; allowed: %d", len(text), mostBytes)
 	}
 	var sizes map[string]Size
 	decoder := json.NewDecoder(strings.NewReader(text))

@@ -43,7 +43,7 @@ func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU, cfg config.Config)
 		asked.Containers[i].Shares = slices.Clone(c.Shares)
 	}
 	if err := assign(asked.Containers, pod, gpus, cfg); err != nil {
-		return request.Pod{}, fmt.Errorf("pod %s/%s: the assignment by Volcano's scheduler (%s) is not obeyed: %w",
+		return request.Pod{}, fmt.Errorf("pod %s/%s: the agent cannot apply the assignment by Volcano's scheduler (%s): %w",
 			pod.Namespace, pod.Name, IDs, err)
 	}
 	return asked, nil
@@ -61,7 +61,7 @@ func assign(containers []request.Container, pod *corev1.Pod, gpus []gpu.GPU, cfg
 	}
 	asking := Asking(pod, cfg.Dialects.Volcano)
 	if len(assignment) != max(len(asking), 1) {
-		return fmt.Errorf("it is for %d containers, and %d ask", len(assignment), len(asking))
+		return fmt.Errorf("the annotation is for %d containers, and %d containers request GPUs", len(assignment), len(asking))
 	}
 	for k, name := range asking {
 		i := slices.IndexFunc(containers, func(c request.Container) bool { return c.Name == name })
@@ -96,11 +96,11 @@ func assignTo(c *request.Container, devices []Device, gpus []gpu.GPU, cfg config
 		shares = c.Shares
 	}
 	if len(devices) != len(shares) {
-		return fmt.Errorf("it has %d GPUs, and the container asks for %d", len(devices), len(shares))
+		return fmt.Errorf("the annotation has %d GPUs, and the container requests %d", len(devices), len(shares))
 	}
 	for i, d := range devices {
 		if slices.ContainsFunc(devices[:i], func(before Device) bool { return before.UUID == d.UUID }) {
-			return fmt.Errorf("GPU %s is in it twice", d.UUID)
+			return fmt.Errorf("GPU %s is in the annotation twice", d.UUID)
 		}
 		k := slices.IndexFunc(gpus, func(g gpu.GPU) bool { return g.UUID == d.UUID })
 		if k < 0 {
@@ -122,14 +122,14 @@ func bind(share *request.Share, d Device, g gpu.GPU, cfg config.Config) error {
 		return fmt.Errorf("the pod's annotations allow %s only", strings.Join(share.GPUs, ", "))
 	}
 	if want := share.ComputePPM / (request.Whole / 100); d.Cores != want {
-		return fmt.Errorf("it has %d %% of the time, and the container asks for %d %%", d.Cores, want)
+		return fmt.Errorf("the annotation has %d %% of the time, and the container requests %d %%", d.Cores, want)
 	}
 	want := share.Memory.Bytes / request.MiB
 	if share.Memory.PPM != 0 {
 		want = usableMiB(g, cfg) * uint64(share.Memory.PPM) / request.Whole
 	}
 	if d.MiB < want || d.MiB > want && share.Memory.PPM == 0 {
-		return fmt.Errorf("it has %d MiB, and the container asks for %d MiB", d.MiB, want)
+		return fmt.Errorf("the annotation has %d MiB, and the container requests %d MiB", d.MiB, want)
 	}
 	share.GPUs = []string{d.UUID}
 	if share.Memory.PPM != request.Whole && share.Memory.PPM != 0 {

@@ -85,9 +85,9 @@ func TestObey(t *testing.T) {
 		{"one GPU", pod(assigned("GPU-2,NVIDIA,1000,0:"), container("a", limits{"memory": 1000})), map[string][]string{"a": {"GPU-2"}}},
 		{"two GPUs, in the scheduler's order", pod(assigned("GPU-2,NVIDIA,1000,20:GPU-1,NVIDIA,1000,20:"),
 			container("a", limits{"number": 2, "memory": 1000, "cores": 20})), map[string][]string{"a": {"GPU-2", "GPU-1"}}},
-		{"the first container asks for nothing", pod(assigned("GPU-1,NVIDIA,1000,0:"),
+		{"the first container requests nothing", pod(assigned("GPU-1,NVIDIA,1000,0:"),
 			container("idle", nil), container("a", limits{"memory": 1000})), map[string][]string{"a": {"GPU-1"}}},
-		{"the second of three asks for nothing", pod(assigned("GPU-1,NVIDIA,1000,0:;GPU-2,NVIDIA,2000,0:"),
+		{"the second of three requests nothing", pod(assigned("GPU-1,NVIDIA,1000,0:;GPU-2,NVIDIA,2000,0:"),
 			container("a", limits{"memory": 1000}), container("idle", nil), container("b", limits{"number": 1, "memory": 2000})),
 			map[string][]string{"a": {"GPU-1"}, "b": {"GPU-2"}}},
 		{"a container with number 0 has an empty entry", pod(assigned(";GPU-2,NVIDIA,1000,0:"),
@@ -132,10 +132,10 @@ func TestObeyNot(t *testing.T) {
 		pod  *corev1.Pod
 		want string
 	}{
-		{"more memory than asked for", pod(assigned("GPU-1,NVIDIA,1001,20:"), one), "asks for 1000 MiB"},
-		{"less memory than asked for", pod(assigned("GPU-1,NVIDIA,999,20:"), one), "asks for 1000 MiB"},
-		{"less than the percent asked for", pod(assigned("GPU-1,NVIDIA,5405,0:"), container("a", limits{"number": 1, "memory-percentage": 33})), "asks for 5406 MiB"},
-		{"more time", pod(assigned("GPU-1,NVIDIA,1000,100:"), one), "asks for 20 %"},
+		{"more memory than requested", pod(assigned("GPU-1,NVIDIA,1001,20:"), one), "requests 1000 MiB"},
+		{"less memory than requested", pod(assigned("GPU-1,NVIDIA,999,20:"), one), "requests 1000 MiB"},
+		{"less than the percent requested", pod(assigned("GPU-1,NVIDIA,5405,0:"), container("a", limits{"number": 1, "memory-percentage": 33})), "requests 5406 MiB"},
+		{"more time", pod(assigned("GPU-1,NVIDIA,1000,100:"), one), "requests 20 %"},
 		{"a GPU of another node", pod(assigned("GPU-9,NVIDIA,1000,20:"), one), "GPU-9 is not in this node"},
 		{"one GPU too many", pod(assigned("GPU-1,NVIDIA,1000,20:GPU-2,NVIDIA,1000,20:"), one), "it has 2 GPUs"},
 		{"no GPU", pod(assigned(""), one), "it has 0 GPUs"},
@@ -163,7 +163,7 @@ func TestMissed(t *testing.T) {
 		want bool
 	}{
 		{"sent here without GPUs", pod(sent, asks), true},
-		{"it asks for none", pod(sent, idle), false},
+		{"it requests none", pod(sent, idle), false},
 		{"by another scheduler", pod(nil, asks), false},
 		{"with GPUs", pod(with(assigned(oneID), Group, "g"), asks), false},
 		{"with another node's GPUs", pod(map[string]string{Group: "g", IDs: oneID, BindTime: "1", Node: "there"}, asks), true},

@@ -81,11 +81,11 @@ func TestAssignmentsThatMeanNothing(t *testing.T) {
 func TestWhoAsks(t *testing.T) {
 	now := time.Date(2026, 11, 21, 14, 0, 0, 0, time.UTC)
 	if got := Reported(now); got != "Reported 2026-11-21 14:00:00" || Asks(got) {
-		t.Errorf("%q asks for an answer, or is none", got)
+		t.Errorf("%q requests an answer, or is none", got)
 	}
 	for _, handshake := range []string{"", "Requesting_2026.11.21 14:00:00", "Deleted_2026.11.21 14:01:00"} {
 		if !Asks(handshake) {
-			t.Errorf("%q asks for no answer", handshake)
+			t.Errorf("%q requests no answer", handshake)
 		}
 	}
 }

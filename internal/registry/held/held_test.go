@@ -123,7 +123,7 @@ func (s *site) startAgent() {
 	})
 }
 
-// asker is a process that holds GPU memory and asks for the amount.
+// asker is a process that holds GPU memory and requests the amount.
 type asker struct {
 	*site
 	in    io.Writer

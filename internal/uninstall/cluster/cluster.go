@@ -62,17 +62,17 @@ func (r Removal) Begin(ctx context.Context) error {
 
 // Await waits until every Ready node is clean.
 func (r Removal) Await(ctx context.Context) error {
-	err := r.await(ctx, "the nodes to be done", func(ctx context.Context) ([]string, error) {
+	err := r.await(ctx, "the nodes to finish", func(ctx context.Context) ([]string, error) {
 		set, err := r.Client.AppsV1().DaemonSets(r.Namespace).Get(ctx, r.cleanup(), metav1.GetOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("look at the DaemonSet %s: %w", r.cleanup(), err)
+			return nil, fmt.Errorf("read the DaemonSet %s: %w", r.cleanup(), err)
 		}
 		pods, err := r.pods(ctx, r.cleanup())
 		if err != nil {
 			return nil, err
 		}
 		if set.Status.ObservedGeneration < set.Generation || len(pods) < int(set.Status.DesiredNumberScheduled) {
-			return []string{"those that have no pod yet"}, nil
+			return []string{"nodes without a pod yet"}, nil
 		}
 		ready, err := r.readyNodes(ctx)
 		return unfinished(pods, ready), err
@@ -126,7 +126,7 @@ func (r Removal) sayMissing(ctx context.Context) error {
 	}
 	for i := range pods {
 		if node := pods[i].Spec.NodeName; !ready[node] {
-			fmt.Fprintf(r.Out, "node %s is not Ready, and keeps what was installed on it\n", node)
+			fmt.Fprintf(r.Out, "node %s is not Ready, and keeps the installed files\n", node)
 		}
 	}
 	return nil
@@ -174,5 +174,5 @@ func (r Removal) await(ctx context.Context, what string, ask func(context.Contex
 	if err == nil {
 		return nil
 	}
-	return errors.Join(fmt.Errorf("wait for %s: %w, on %s; helm uninstall --no-hooks removes nri-vgpu without", what, err, strings.Join(waiting, ", ")), last)
+	return errors.Join(fmt.Errorf("wait for %s: %w, on %s; helm uninstall --no-hooks removes nri-vgpu without waiting", what, err, strings.Join(waiting, ", ")), last)
 }

@@ -98,7 +98,7 @@ func (r Remover) candidates(s guardfile.Settings, containers string) ([]string, 
 	}
 	entries, err := os.ReadDir(containers)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("look for containers' files: %w", err)
+		return nil, fmt.Errorf("find containers' files: %w", err)
 	}
 	for _, e := range entries {
 		pods = append(pods, e.Name())
@@ -152,7 +152,7 @@ func (r Remover) living(pods []string) ([]string, error) {
 	}
 	files, err := filepath.Glob(filepath.Join(r.Proc, "[0-9]*", "cgroup"))
 	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("look for pods' processes: %s shows none", r.Proc)
+		return nil, fmt.Errorf("find pods' processes: %s shows none", r.Proc)
 	}
 	found := map[string]bool{}
 	for _, uid := range pods {

@@ -81,7 +81,7 @@ func removeOwn(dir string, own func(path string) bool) error {
 	}
 	err := os.Remove(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("remove what was installed: %w", err)
+		return fmt.Errorf("remove the installed files: %w", err)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func removeBut(dir string, keep func(path string) bool) error {
 // remove removes a file or a directory. If path is a mount point, remove empties the directory.
 func remove(path string) error {
 	if err := os.RemoveAll(path); err != nil && !errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("remove what was installed: %w", err)
+		return fmt.Errorf("remove the installed files: %w", err)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func remove(path string) error {
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("look for what was installed: %w", err)
+		return nil, fmt.Errorf("find the installed files: %w", err)
 	}
 	var found []string
 	for _, e := range entries {

@@ -67,7 +67,7 @@ func (e *Events) listen() error {
 	if e.set == nil {
 		set, ret := e.driver.lib.EventSetCreate()
 		if ret != gonvml.SUCCESS {
-			return nvmlError("listen to the driver", ret)
+			return nvmlError("subscribe to the driver's events", ret)
 		}
 		e.set, e.heard = set, map[string]gonvml.Device{}
 	}
@@ -92,7 +92,7 @@ func (e *Events) register(index int) error {
 	}
 	ret := device.RegisterEvents(gonvml.EventTypeXidCriticalError, e.set)
 	if ret != gonvml.SUCCESS {
-		return nvmlError("listen to the GPU", ret)
+		return nvmlError("subscribe to the GPU's events", ret)
 	}
 	e.heard[uuid] = device
 	return nil

@@ -38,7 +38,7 @@ type LibraryError struct {
 }
 
 func (e *LibraryError) Error() string {
-	return fmt.Sprintf("%s not found (tried %s): install the NVIDIA driver, or set driver.root or driver.nvml_library to where it is",
+	return fmt.Sprintf("%s not found (tried %s): install the NVIDIA driver, or set driver.root or driver.nvml_library to its place",
 		libraryName, strings.Join(e.Tried, ", "))
 }
 
@@ -72,7 +72,7 @@ func FindCUDALibrary(opts Options) (string, error) {
 	}
 	path, tried := findUnder(opts.Root, cudaLibraryName)
 	if path == "" {
-		return "", fmt.Errorf("%s not found (tried %s): the agent's container must have it, not NVML alone", cudaLibraryName, strings.Join(tried, ", "))
+		return "", fmt.Errorf("%s not found (tried %s): mount the library into the agent's container beside NVML", cudaLibraryName, strings.Join(tried, ", "))
 	}
 	return path, nil
 }

@@ -91,7 +91,7 @@ func (d *Driver) describe(index int) gpu.GPU {
 	}
 	var asked string
 	if asked, g.RecoveryKnown = recovery(device); asked != "" {
-		g.Reason = "the driver asks for " + asked
+		g.Reason = "the driver requests " + asked
 		return g
 	}
 	g.Healthy = true
@@ -172,7 +172,7 @@ var (
 	ErrDriverNotLoaded = errors.New("the NVIDIA kernel driver is not loaded")
 	// ErrDriverChanged means that the version of the kernel module differs from the
 	// library that this process has loaded.
-	ErrDriverChanged = errors.New("the NVIDIA driver was changed under the agent")
+	ErrDriverChanged = errors.New("the NVIDIA driver was replaced while the agent ran")
 )
 
 func nvmlError(doing string, ret gonvml.Return) error {

@@ -88,7 +88,7 @@ func (r Rules) interposer() string {
 func (a *Adjustment) annotate(c Container, given Assignment) error {
 	data, err := json.Marshal(given.Allocation)
 	if err != nil {
-		return c.Refuse(ReasonState, "its assignment cannot be written down: %w", err)
+		return c.Refuse(ReasonState, "the agent failed to encode its assignment: %w", err)
 	}
 	a.Annotations = map[string]string{AssignmentAnnotation: string(data)}
 	return nil

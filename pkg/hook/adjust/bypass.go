@@ -46,21 +46,21 @@ func CheckAbove(c Container) error {
 func checkBypass(c Container, kind string) error {
 	for _, m := range c.Mounts {
 		if gpuaccess.ByVolume(m.Destination) {
-			return c.Refuse(ReasonBypass, "it asks the NVIDIA runtime for GPUs by a volumeMount at %q: ask for them by resource limits, such as nri-vgpu.io/vgpu-memory", m.Destination)
+			return c.Refuse(ReasonBypass, "it requests GPUs from the NVIDIA runtime by a volumeMount at %q: request GPUs by resource limits, such as nri-vgpu.io/vgpu-memory", m.Destination)
 		}
 	}
 	for _, annotations := range []map[string]string{c.PodAnnotations, c.Annotations} {
 		if key, device, found := gpuaccess.ByAnnotation(annotations, kind); found {
-			return c.Refuse(ReasonBypass, "it asks for GPU %q by the annotation %s: ask by resource limits, such as nri-vgpu.io/vgpu-memory", device, key)
+			return c.Refuse(ReasonBypass, "it requests GPU %q by the annotation %s: request GPUs by resource limits, such as nri-vgpu.io/vgpu-memory", device, key)
 		}
 	}
 	for _, device := range c.CDIDevices {
 		if gpuaccess.IsGPU(device, kind) {
-			return c.Refuse(ReasonBypass, "another driver gave it the GPU %q: use either that driver or nri-vgpu on a node, or exempt the namespace in config.toml (node.exempt_namespaces)", device)
+			return c.Refuse(ReasonBypass, "another driver added the GPU %q to it: use either that driver or nri-vgpu on a node, or exempt the namespace in config.toml (node.exempt_namespaces)", device)
 		}
 	}
 	if node := gpuaccess.ByDevice(c.Devices); node != "" {
-		return c.Refuse(ReasonBypass, "another driver gave it the device node %s: use either that driver or nri-vgpu on a node, or exempt the namespace in config.toml (node.exempt_namespaces)", node)
+		return c.Refuse(ReasonBypass, "another driver added the device node %s to it: use either that driver or nri-vgpu on a node, or exempt the namespace in config.toml (node.exempt_namespaces)", node)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (c Container) checkReach(references []gpuaccess.Reference, resource string,
 		if k < 0 {
 			continue
 		}
-		return c.Refuse(ReasonBypass, "it asks for %s of another device plugin, and would see GPU %s by %s, which nri-vgpu offers: remove that from the pod, or leave the GPU to the plugin (node.gpus.exclude in config.toml)",
+		return c.Refuse(ReasonBypass, "it requests %s of another device plugin, and would see GPU %s, which nri-vgpu offers, by %s: remove that reference from the pod, or leave the GPU to the plugin (node.gpus.exclude in config.toml)",
 			resource, offered[k].UUID, ref.By)
 	}
 	return nil

@@ -47,7 +47,7 @@ func (r Rules) method(c Container, rt Runtime, gpus []gpu.GPU) (string, error) {
 	case method == config.InjectAuto:
 		return config.InjectEnv, nil
 	case !rt.CDI:
-		return "", c.Refuse(ReasonInjection, "injection.method is cdi, but %s %s takes no CDI devices from plugins: set it to auto or env, or update to containerd 2.1 or CRI-O 1.34", rt.Name, rt.Version)
+		return "", c.Refuse(ReasonInjection, "injection.method is cdi, but %s %s accepts no CDI devices from plugins: set it to auto or env, or update to containerd 2.1 or CRI-O 1.34", rt.Name, rt.Version)
 	default:
 		return "", c.Refuse(ReasonInjection, "no CDI spec in %s names %s: make one with nvidia-ctk cdi generate --device-name-strategy=uuid", strings.Join(r.Injection.CDISpecDirs, ", "), r.cdiName(gpus[missing]))
 	}

@@ -21,8 +21,8 @@ func TestPercentage(t *testing.T) {
 		want             string
 		set              bool
 	}{
-		{"none asked for", "", "", "", false},
-		{"as asked for", "", "25", "25", true},
+		{"none requested", "", "", "", false},
+		{"as requested", "", "25", "25", true},
 		{"the user wants less", MPSPercentage + "=12.5", "25", "12.5", false},
 		{"the user wants as much", MPSPercentage + "=25", "25", "25", false},
 		{"the user wants hardly anything", MPSPercentage + "=0.5", "25", "0.5", false},

@@ -42,7 +42,7 @@ const (
 var (
 	errAssignmentCorrupt = errors.New("assignment is corrupt")
 	errAssignmentVersion = errors.New("assignment has the format of a newer release")
-	errAssignmentForeign = errors.New("assignment is of another container")
+	errAssignmentForeign = errors.New("assignment belongs to another container")
 )
 
 // pathElement matches the pod UIDs and container names that are valid as the name of a
@@ -352,13 +352,13 @@ func readEnvelope(path string, given any) error {
 		return fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
 	}
 	if e.Version > assignmentVersion {
-		return fmt.Errorf("%w: %d, and this is %d", errAssignmentVersion, e.Version, assignmentVersion)
+		return fmt.Errorf("%w: format %d, and this agent reads %d", errAssignmentVersion, e.Version, assignmentVersion)
 	}
 	if e.Version != assignmentVersion {
-		return fmt.Errorf("%w: it has version %d", errAssignmentCorrupt, e.Version)
+		return fmt.Errorf("%w: format %d", errAssignmentCorrupt, e.Version)
 	}
 	if checksum(e.Allocation) != e.SHA256 {
-		return fmt.Errorf("%w: its checksum is wrong", errAssignmentCorrupt)
+		return fmt.Errorf("%w: wrong checksum", errAssignmentCorrupt)
 	}
 	if err := json.Unmarshal(e.Allocation, given); err != nil {
 		return fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
@@ -378,7 +378,7 @@ func (s *Store) Load() ([]placement.Allocation, []error) {
 	for _, path := range append(pods, containers...) {
 		all, err := s.read(path)
 		if errors.Is(err, errAssignmentVersion) {
-			errs = append(errs, fmt.Errorf("%s is not understood, and stays as it is: %w", path, err))
+			errs = append(errs, fmt.Errorf("kept %s, which this agent cannot read: %w", path, err))
 			continue
 		}
 		if err != nil {
@@ -418,7 +418,7 @@ func (s *Store) read(path string) ([]placement.Allocation, error) {
 			dir = filepath.Dir(dir)
 		}
 		if dir != filepath.Dir(path) {
-			return nil, fmt.Errorf("%w: it belongs to %s", errAssignmentForeign, dir)
+			return nil, fmt.Errorf("%w: the file belongs to %s", errAssignmentForeign, dir)
 		}
 	}
 	return all, nil
@@ -427,9 +427,9 @@ func (s *Store) read(path string) ([]placement.Allocation, error) {
 func (s *Store) putAside(path string, why error) error {
 	aside := path + ".bad-" + strconv.FormatInt(time.Now().UnixNano(), 36)
 	if err := os.Rename(path, aside); err != nil {
-		return fmt.Errorf("%s is not trusted, and cannot be put aside: %w", path, errors.Join(why, err))
+		return fmt.Errorf("failed to rename %s, which is invalid: %w", path, errors.Join(why, err))
 	}
-	return fmt.Errorf("%s is not trusted, and was put aside as %s: %w", path, filepath.Base(aside), why)
+	return fmt.Errorf("renamed %s, which is invalid, to %s: %w", path, filepath.Base(aside), why)
 }
 
 // Pods returns the UIDs of the pods that have files or remains of usage pages.

@@ -347,7 +347,7 @@ func (s *suite) checkGuard(name string) {
 	eventually.Holds(s, patience, "the guard refuses "+name, func() bool {
 		messages, err := s.bed.Messages(s.Context(), name)
 		return err == nil && slices.ContainsFunc(messages, func(m string) bool {
-			return strings.Contains(m, "nri-vgpu's guard refuses") && strings.Contains(m, "its pod asks for a GPU")
+			return strings.Contains(m, "nri-vgpu's guard refuses") && strings.Contains(m, "its pod requests a GPU")
 		})
 	})
 	s.must(s.bed.StartAgent(s.Context(), patience))

@@ -224,7 +224,7 @@ func TestFitPolicyDividesTotals(t *testing.T) {
 }
 
 // checkTurn checks that exactly one container of a pod takes a turn, if any, and that this container
-// asks for GPUs.
+// requests GPUs.
 func checkTurn(t *testing.T, pod *corev1.Pod, wanted bool) {
 	t.Helper()
 	turns := 0
