@@ -255,7 +255,7 @@ func (f *fleet) bind(n *node, p *pod) {
 	f.after(startAfter, func() { f.start(n, p) })
 }
 
-// reserve assigns GPUs to a pod in the scheduler. The node obeys the assignment.
+// reserve assigns GPUs to a pod in the scheduler. The node applies the assignment.
 func (f *fleet) reserve(n *node, p *pod) {
 	if f.usual != nil {
 		p.prefer(n, f.cost(n, p).gpus)

@@ -24,8 +24,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// ledgers are the ledgers of all nodes. Like the agent of a node, a ledger obeys the assignment of
-// a bound pod, and takes the GPUs.
+// ledgers are the ledgers of all nodes. Like the agent of a node, a ledger applies the assignment
+// of a bound pod, and takes the GPUs.
 type ledgers struct {
 	mu     sync.Mutex
 	cfg    config.Config

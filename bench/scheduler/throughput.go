@@ -35,7 +35,7 @@ type round struct {
 	AttemptP99 float64 `json:"attempt_p99_ms"`
 }
 
-// throughput measures both test cases in turn.
+// throughput measures both test cases one after the other.
 func (r *result) throughput(ctx context.Context, o options, temp string, lines *report.Lines) error {
 	etcd, err := build(ctx, moduleNamed("etcd"))
 	if err != nil {

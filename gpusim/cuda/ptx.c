@@ -199,7 +199,7 @@ static CUresult read_entry(struct text *t, struct ptx *ptx, enum ptx_linkage lin
 	entry = add_entry(ptx, name);
 	if (!entry)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	/* Directives such as .maxntid may stand between parameters and body. */
+	/* Directives such as .maxntid may occur between parameters and body. */
 	for (word = ptx_next_word(t); !ptx_is(word, "{") && !ptx_is(word, ";"); word = ptx_next_word(t)) {
 		if (ptx_is_end(word))
 			return CUDA_ERROR_INVALID_PTX;

@@ -136,7 +136,7 @@ struct gs_proc {
 	struct gs_proc_gpu gpu[GS_MAX_GPUS];
 };
 
-/* gs_faults holds the injected faults of one GPU, obeyed by NVML and by launches. */
+/* gs_faults holds the injected faults of one GPU, applied by NVML and by launches. */
 struct gs_faults {
 	uint32_t lost;            /* the GPU has fallen off the bus */
 	uint32_t nvml_error;      /* NVML calls on this GPU return this code, 0: none */

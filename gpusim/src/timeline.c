@@ -202,8 +202,8 @@ static bool start_member(struct gs_state *state, uint32_t g, uint32_t slot, uint
 }
 
 /*
- * start_items starts the items of clients that share a slice in turn. No client overtakes a client
- * that waits for room, because the waiting client might never start.
+ * start_items starts the items of clients that share a slice, and alternates between the clients.
+ * No client overtakes a client that waits for room, because the waiting client might never start.
  */
 static void start_items(struct gs_state *state, uint32_t g)
 {

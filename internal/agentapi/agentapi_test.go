@@ -38,7 +38,7 @@ func FuzzParseQuestion(f *testing.F) {
 	})
 }
 
-// agent answers connections in turn, each with the next function.
+// agent answers connections one after another, each with the next function.
 func agent(t *testing.T, each ...func(net.Conn)) Client {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "query") // a socket's path is short

@@ -46,7 +46,7 @@ const (
 	refusal kind = 3
 )
 
-// ErrQuestion means that a message is no question.
+// ErrQuestion means that a message is not a question.
 var ErrQuestion = errors.New("not a question")
 
 // IsQuestion reports whether a message begins as a question.

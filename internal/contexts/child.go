@@ -123,7 +123,7 @@ func start(owner *Child, library, uuid string) (*child, error) {
 	return c, nil
 }
 
-// environment returns the child's environment. The child sees one GPU, is no client of MPS, and
+// environment returns the child's environment. The child sees one GPU, is not a client of MPS, and
 // preloads no library.
 func environment(env []string, uuid string) []string {
 	var own []string

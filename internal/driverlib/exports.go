@@ -20,8 +20,8 @@ import (
 
 // Each error about a library wraps one of these errors.
 var (
-	// ErrNotLibrary reports that the file is no shared library of this architecture, or
-	// is damaged.
+	// ErrNotLibrary reports that the file is not a shared library of this architecture, or is
+	// damaged.
 	ErrNotLibrary = errors.New("it is not a usable shared library: install the driver again, or correct driver.root")
 	// ErrNotDriver reports that the library lacks names that every driver has.
 	ErrNotDriver = errors.New("it is not the driver's library: install the driver again, or correct driver.root")

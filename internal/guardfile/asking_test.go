@@ -101,7 +101,7 @@ func TestTheListIsRemoved(t *testing.T) {
 	if err := WriteAsking(dir, []Pod{{UID: "u"}}); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // a second removal is no error
+	for range 2 { // a second removal is not an error
 		if err := RemoveAsking(dir); err != nil {
 			t.Fatal(err)
 		}

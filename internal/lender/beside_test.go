@@ -30,7 +30,7 @@ func (c container) others() (charged time.Duration, ppm uint64, at time.Duration
 	return time.Duration(binary.LittleEndian.Uint64(page[othersAt:])), word & (1<<20 - 1), time.Duration(word >> 20 << 16)
 }
 
-// newCapped creates a container whose maximum is its guarantee; 1,000,000 is no limit.
+// newCapped creates a container whose maximum is its guarantee; 1,000,000 means no limit.
 func newCapped(t *testing.T, ppm uint32) container {
 	t.Helper()
 	c := container{t, t.TempDir()}

@@ -188,8 +188,7 @@ static void end(struct vg_meter *meter, struct vg_stream *stream, struct vg_on_w
 		vg_segment_after(meter, stream, false, false);
 }
 
-// A segment that is to be closed waits for all entered work, so that its measurement covers all
-// this work.
+// A segment that closes waits for all entered work, so that its measurement covers all this work.
 static void test_launching(void)
 {
 	static struct vg_meter meter = {.pages = &pages, .thread = 1};

@@ -19,7 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// daemonSays is the error that Ready returns; "" is no error.
+// daemonSays is the error that Ready returns; "" means no error.
 type daemonSays string
 
 func (d daemonSays) Ready([]string) error {

@@ -179,7 +179,7 @@ func TestMarkThatWasNotPersisted(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(file), os.Rename(file+".moved", file)); err != nil {
 		t.Fatal(err)
 	}
-	// The next try, killed after it has lowered the page.
+	// The next attempt lowers the page, and the agent dies before the end of the attempt.
 	n.hook.mu.Lock()
 	before, _ := n.ledger.Get("u", "main")
 	after, _ := n.ledger.PlanResize("u", "main", size(1024, 0))

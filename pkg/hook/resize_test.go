@@ -94,7 +94,7 @@ func TestResizeOfARunningContainer(t *testing.T) {
 		}
 		n.wantSizes(everywhere(want[0], want[1]))
 	}
-	// The runtime knows the first sizes alone, and a new instance of the container the last.
+	// The runtime knows only the first sizes. A new instance of the container gets the last sizes.
 	n.stopHook()
 	n.startHook()
 	n.wantSizes(everywhere(4096, 50))

@@ -19,8 +19,8 @@ import (
 )
 
 // ValidateContainerAdjustment refuses a container if other plugins undid parts of the adjustment.
-// The runtime calls plugins in turn, and later plugins can change an earlier plugin's adjustment.
-// The runtime calls ValidateContainerAdjustment after all plugins.
+// The runtime calls plugins one after another, and later plugins can change an earlier plugin's
+// adjustment. The runtime calls ValidateContainerAdjustment after all plugins.
 func (e *edge) ValidateContainerAdjustment(ctx context.Context, req *api.ValidateContainerAdjustmentRequest) error {
 	begin := time.Now()
 	err, late := within(ctx, e.Hook, func(context.Context) error {

@@ -66,8 +66,7 @@ type Device struct {
 	// MPS makes ComputePPM the part of the GPU that the Multi-Process Service lets the container
 	// fill at a time. GPU time has no limit.
 	MPS bool
-	// Multiprocessors is the GPU's number of multiprocessors, if MPS is set; 0 is
-	// unknown.
+	// Multiprocessors is the GPU's number of multiprocessors, if MPS is set; 0 means unknown.
 	Multiprocessors int
 	// ContextBytes is the expected size of one context on the GPU. ContextBytes is 0 if the size is
 	// unknown: then the interposer charges UnknownContextBytes.

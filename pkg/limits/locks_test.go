@@ -94,7 +94,7 @@ func (p usagePage) crowd(slots int64) *os.File {
 	return tenant
 }
 
-// timeRead returns the processor time of a read. ErrBusy is no failure of the test.
+// timeRead returns the processor time of a read. ErrBusy is not a failure of the test.
 func (p usagePage) timeRead() (time.Duration, error) {
 	p.t.Helper()
 	runtime.LockOSThread()

@@ -71,9 +71,9 @@ type Distrust struct {
 	// measured work.
 	Aliased uint32
 	// DriftPPM is the rate by which the GPU's clock is faster than the host's, in parts per
-	// million; 0 is unknown.
+	// million; 0 means unknown.
 	DriftPPM float64
-	// Slice is the container's GPU time slice beside other containers; 0 is unknown.
+	// Slice is the container's GPU time slice beside other containers; 0 means unknown.
 	Slice time.Duration
 }
 
@@ -93,7 +93,7 @@ type ProcessDeviceUsage struct{ DeviceUsage }
 
 // Refusal is a refused allocation.
 type Refusal struct {
-	// Way is the way of allocating; WayNone is no refusal.
+	// Way is the way of allocating; WayNone means no refusal.
 	Way Way
 	// Bytes is the requested size.
 	Bytes uint64

@@ -322,7 +322,7 @@ func (p *Patcher) reason(patch Patch, want offer) string {
 }
 
 // restoresGPUs reports whether a patch only restores the list of GPUs that this process wrote last.
-// Answers to Volcano's scheduler are no restores, since the scheduler waits for the answers.
+// Answers to Volcano's scheduler are not restores, since the scheduler waits for the answers.
 func (p *Patcher) restoresGPUs(patch Patch) bool {
 	gpus, changes := patch.Annotations[assign.GPUsAnnotation]
 	return changes && len(patch.Annotations) == 1 && p.applied != nil && listed(gpus) == p.listed

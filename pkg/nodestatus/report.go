@@ -27,7 +27,7 @@ type reportReader struct {
 func (r *reportReader) observe(now time.Time) (Observation, error) {
 	info, err := os.Stat(r.path)
 	if err != nil {
-		// A missing file is no error: the agent may not have started.
+		// A missing file is not an error: the agent may not have started.
 		r.seen, r.err = nil, nil
 		if os.IsNotExist(err) {
 			return r.now, nil

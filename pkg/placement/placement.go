@@ -21,7 +21,7 @@ type Device struct {
 	// LimitBytes, if not 0, is the memory that the container may use. LimitBytes exceeds
 	// MemoryBytes; the excess is available only while other containers do not use it.
 	LimitBytes uint64 `json:"limitBytes,omitempty"`
-	// ComputePPM is the limit on GPU time in parts per million; 0 is no limit.
+	// ComputePPM is the limit on GPU time in parts per million; 0 means no limit.
 	ComputePPM uint32 `json:"computePPM,omitempty"`
 	// MaximumPPM, if not 0, makes ComputePPM a guarantee. The container lends its idle time, and
 	// may use up to MaximumPPM of the GPU's time when other containers are idle.

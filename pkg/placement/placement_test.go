@@ -373,7 +373,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{"other devices", func(a *Allocation) { a.Devices[0].MemoryBytes = 2 * gib }},
 	}
 	l := New(gpus(16), config.Default())
-	for range 2 { // a second identical Restore is no contradiction
+	for range 2 { // a second identical Restore is not a contradiction
 		if err := l.Restore(good); err != nil {
 			t.Fatal(err)
 		}

@@ -388,9 +388,9 @@ func (p *planner) giveBack(container, devices int) {
 	}
 }
 
-// eligible reports whether a share may be on a card, regardless of room. The processes of
-// a container that is a client of the Multi-Process Service see only the GPUs that the
-// service serves.
+// eligible reports whether a share may be on a card, even if the card has no room. The processes of
+// a container that is a client of the Multi-Process Service see only the GPUs that the service
+// serves.
 func (p *planner) eligible(g int, share request.Share, held []Device) bool {
 	id := p.cards[g].UUID
 	return p.cards[g].Healthy &&

@@ -318,9 +318,9 @@ func (p *reference) giveBack(container, devices int) {
 	*held = (*held)[:len(*held)-devices]
 }
 
-// eligible reports whether a share may be on a card, regardless of room. The
-// processes of a container that is a client of the Multi-Process Service see only the
-// GPUs that the service serves.
+// eligible reports whether a share may be on a card, even if the card has no room. The processes of
+// a container that is a client of the Multi-Process Service see only the GPUs that the service
+// serves.
 func (p *reference) eligible(g int, share request.Share, held []Device) bool {
 	id := p.cards[g].UUID
 	return p.cards[g].Healthy &&

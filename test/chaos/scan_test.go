@@ -232,7 +232,7 @@ func (s *scanner) checkPromises() {
 }
 
 // runs records that a container has started. Before the start is complete, a kill of kubelet or
-// containerd ends the start, which is no disturbance.
+// containerd ends the start, which is not a disturbance.
 func (s *scanner) runs(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

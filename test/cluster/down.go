@@ -61,8 +61,8 @@ var ownNames = map[string]bool{
 	"kubelet": true, "logs": true, "pause.tar": true, "rootfs": true, "spec.json": true, "tree": true,
 }
 
-// refuseForeign returns an error for a directory that is no cluster's state directory, so that Down
-// does not empty a mistyped path.
+// refuseForeign returns an error for a directory that is not a cluster's state directory, so that
+// Down does not empty a mistyped path.
 func refuseForeign(stateDir string) error {
 	entries, err := os.ReadDir(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -70,7 +70,7 @@ func TestDialects(t *testing.T) {
 			if fill.TotalBytes != test.want {
 				t.Errorf("the pod's program saw %d bytes, want %d", fill.TotalBytes, test.want)
 			}
-			// Fractions of a GPU are no multiple of the driver's granules, so the last bytes may
+			// Fractions of a GPU are not multiples of the driver's granules, so the last bytes may
 			// stay free.
 			_, bytes := onlyGPU(t, held(t, pod))
 			if bytes > test.want || bytes < test.want-2*mib {

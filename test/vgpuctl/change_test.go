@@ -58,7 +58,7 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 	}
 }
 
-// TestLimitBelowUse checks that a limit below the use takes no memory away. The interposer refuses
+// TestLimitBelowUse checks that a limit below the use frees no memory. The interposer refuses
 // further memory until the use is below the limit.
 func TestLimitBelowUse(t *testing.T) {
 	m := newMachine(t)

@@ -326,8 +326,8 @@ func TestProgramTakesOurPlace(t *testing.T) {
 	})
 }
 
-// TestProgramHasNoChildren checks that the watcher is no child of the program, because the program
-// may wait for all its children.
+// TestProgramHasNoChildren checks that the watcher is not a child of the program, because the
+// program may wait for all its children.
 func TestProgramHasNoChildren(t *testing.T) {
 	m := newMachine(t)
 	self, err := os.Executable()

@@ -86,7 +86,7 @@ static int wl_launch(struct wl_evasion *evasion, const struct wl_lane *lane)
 		      evasion->block ? evasion->block : 1, 1, 1, 0, lane->stream, params, NULL);
 }
 
-// wl_in_turn launches on all lanes in turn.
+// wl_in_turn launches on all lanes, one after another.
 static int wl_in_turn(struct wl_evasion *evasion)
 {
 	for (size_t i = 0; wl_now() < evasion->until; i = (i + 1) % evasion->lanes)

@@ -18,9 +18,9 @@ struct wl_launcher {
 	uint64_t run;         // kernels in a run
 	uint64_t other_run;   // kernels in every other run
 	uint64_t next_kernel;
-	uint64_t burst;       // launches before each wait; 0 is 1
-	uint64_t blocks;      // of one thread each; 0 is 1
-	uint64_t shapes;      // grids in turn, each larger by one block; 0 is 1
+	uint64_t burst;       // launches before each wait; 0 means 1
+	uint64_t blocks;      // of one thread each; 0 means 1
+	uint64_t shapes;      // grids, one after another, each larger by one block; 0 means 1
 	uint64_t next_shape;
 	size_t graph_nodes;   // kernels in one graph
 	size_t stream_count;  // for patterns with several streams

@@ -97,9 +97,9 @@ static int wl_capture(struct wl_scenes *scenes, CUstream stream, int mode)
 	return failed;
 }
 
-// wl_scene_captures captures blocking streams in turn. Before each capture, wl_scene_captures
-// launches on the legacy stream, which is unusable during the capture. Another thread works on a
-// non-blocking stream.
+// wl_scene_captures captures blocking streams one after another. Before each capture,
+// wl_scene_captures launches on the legacy stream, which is unusable during the capture. Another
+// thread works on a non-blocking stream.
 static int wl_scene_captures(struct wl_scenes *scenes)
 {
 	CUstream streams[wl_streams], beside_stream;

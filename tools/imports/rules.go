@@ -69,7 +69,7 @@ func parse(text, module string) ([]rule, error) {
 	return rules, nil
 }
 
-// cellsOf returns the cells of a table's row, or nil if the line is no row.
+// cellsOf returns the cells of a table's row, or nil if the line is not a row.
 func cellsOf(line string) []string {
 	line, isRow := strings.CutPrefix(strings.TrimSpace(line), "|")
 	if !isRow {

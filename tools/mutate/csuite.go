@@ -138,7 +138,7 @@ func (b *cBuild) prepare(ctx context.Context) error {
 	return nil
 }
 
-// make builds the tests. Warnings are off, because a compiler's warning is no test. Debug
+// make builds the tests. Warnings are off, because a compiler's warning is not a test. Debug
 // information is off, so that equal code results in equal programs.
 func (b *cBuild) make(ctx context.Context, args ...string) *exec.Cmd {
 	common := []string{"-C", b.interposer(), "BUILD=" + filepath.Join(b.dir, "build"),

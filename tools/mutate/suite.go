@@ -45,6 +45,6 @@ func (w *workshop) suite(name string) suite {
 	if part, ok := strings.CutPrefix(name, interposerPrefix); ok {
 		return &cSuite{build: w.c, name: part}
 	}
-	// Go ignores directories with this prefix, so a mutant is no package.
+	// Go ignores directories with this prefix, so a mutant is not a package.
 	return &goSuite{root: w.root, dir: filepath.Join(w.dir, "_go"), name: name}
 }

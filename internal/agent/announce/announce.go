@@ -138,8 +138,8 @@ func rank(pod *corev1.Pod) int {
 	return 1
 }
 
-// reserve allocates a pod's GPUs. A lack of room is no error, because the refusal of a container
-// reports the lack.
+// reserve allocates a pod's GPUs. A lack of room is not an error, because the refusal of a
+// container reports the lack.
 func (a *Announcer) reserve(pod *corev1.Pod) error {
 	if _, err := request.Read(pod, a.Config); err != nil || pod.DeletionTimestamp != nil {
 		return nil //nolint:nilerr // the refusal of a container reports the error

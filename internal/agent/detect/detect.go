@@ -142,7 +142,7 @@ func (d *Detector) Run(ctx context.Context) {
 // round checks the GPUs once, and up to looks times while the checks find the same problem.
 func (d *Detector) round(ctx context.Context) {
 	if !d.Containers.Synchronized() || !d.Pods.HasSynced() {
-		return // an unknown container is no evidence yet
+		return // an unknown container is not evidence yet
 	}
 	p, ok := d.look(ctx)
 	if !ok {

@@ -88,9 +88,9 @@ func Allowed(capabilities []string) gpu.APIs {
 	return apis
 }
 
-// judge reports whether a process may be where it was seen. In a container with limits, a process
-// may use Compute and the allowed APIs. A process that uses only allowed APIs other than Compute
-// has no interposer and no slot.
+// judge reports whether a process may use the GPU on which the driver listed the process. In a
+// container with limits, a process may use Compute and the allowed APIs. A process that uses only
+// allowed APIs other than Compute has no interposer and no slot.
 func (p *picture) judge(s sighting, registered func(registry.Process) bool, allowed gpu.APIs) (kind Kind, ok bool) {
 	if s.PodUID == "" {
 		return Host, false

@@ -83,8 +83,8 @@ func TestWatcher(t *testing.T) {
 	}
 }
 
-// TestNoAnswer checks that the Node's capacity counts if kubelet does not answer, and that no GPU is
-// free while nobody answers.
+// TestNoAnswer checks that the Node's capacity counts if kubelet does not answer, and that no GPU
+// is free while no source answers.
 func TestNoAnswer(t *testing.T) {
 	var node *corev1.Node
 	w := New(Options{

@@ -107,7 +107,7 @@ type Heartbeat struct {
 	failure loop.Failure
 	// unpublished is the state of publishFull.
 	unpublished loop.Failure
-	// health is the last reported reason of each GPU, by UUID: "" is healthy.
+	// health is the last reported reason of each GPU, by UUID: "" means healthy.
 	health map[string]string
 	// begun is when this agent started. registered reports whether the runtime has ever had the
 	// agent's plugin.

@@ -131,8 +131,8 @@ func (r *Resizer) announce(p *pod, reports map[string]resize.Report) {
 	}
 }
 
-// conditions returns the conditions of a pod with these reports. A condition without a status is to be
-// removed. A condition keeps its time if the earlier reports had the condition, too.
+// conditions returns the conditions of a pod with these reports. pods.Report removes a condition
+// without a status. A condition keeps its time if the earlier reports had the condition, too.
 func conditions(before, now map[string]resize.Report) []corev1.PodCondition {
 	all := []corev1.PodCondition{{Type: resize.ConditionPending}, {Type: resize.ConditionInProgress}}
 	for i := range all {

@@ -180,17 +180,17 @@ func knownPods(all []*pod) map[string]bool {
 // errLater is the reason of a size that the Resizer did not try in this round.
 var errLater = errors.New("the node sets other sizes first")
 
-// try is a container whose size is to be set.
+// try is a container whose requested size the node has not set.
 type try struct {
 	*pod
 	*container
 	turn int // among the tries of its namespace
 }
 
-// tries returns the containers whose sizes are not in force, in the order in which their sizes are set.
-// Namespaces take turns, so that no namespace delays another. In a namespace, new requests come first,
-// and in random order the requests that could not be met before. Of both, parts that shrink come first,
-// because they make room.
+// tries returns the containers whose sizes are not in force, in the order in which their sizes are
+// set. Namespaces take turns, so that no namespace delays another. In a namespace, new requests
+// come first, and in random order the requests that could not be met before. Parts that shrink come
+// first, because they make room.
 func tries(all []*pod) []try {
 	var tries []try
 	for _, p := range all {

@@ -121,7 +121,7 @@ func (c *Checker) Run(ctx context.Context) {
 // charged is the GPU time that the processes of one container were charged on one GPU.
 type charged struct {
 	held placement.Allocation
-	id   string // the runtime's, of the container
+	id   string // the runtime's id of the container
 	by   map[process]time.Duration
 }
 

@@ -143,7 +143,7 @@ func (n *node) charge(name string, ns time.Duration) {
 }
 
 // second advances the clock by a second. Each container is charged its part, and six samples name
-// the pids in turn.
+// the pids one after another.
 func (n *node) second(charged map[string]float64, sampled [6]int) {
 	n.Helper()
 	for i, pid := range sampled {

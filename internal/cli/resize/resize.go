@@ -34,7 +34,8 @@ type API interface {
 // Options are the flags of the command.
 type Options struct {
 	Namespace, Pod string
-	// Container is the container's name; "" is the only container that requests extended resources.
+	// Container is the container's name; "" selects the only container that requests extended
+	// resources.
 	Container string
 	// Memory is the memory of each GPU, as MiB or as a quantity such as 8Gi. Cores is the part of
 	// each GPU's time in percent. Values that are "" and 0 keep the requested size.

@@ -25,7 +25,8 @@ type server struct {
 	pod *corev1.Pod
 	// conflicts is the number of writes that conflict.
 	conflicts int
-	// answers are the node's reports, in turn, one for each look after the request. The last remains.
+	// answers are the node's reports, one for each read of the pod after the request. The last
+	// remains.
 	answers []string
 	writes  int
 }

@@ -30,7 +30,7 @@ const (
 )
 
 var (
-	// ReportFormats are the output formats of reports, which are no lists of objects.
+	// ReportFormats are the output formats of reports, which are not lists of objects.
 	ReportFormats = []string{FormatTable, FormatJSON, FormatYAML}
 	// ViewFormats are the output formats of lists of objects.
 	ViewFormats = []string{FormatTable, FormatWide, FormatJSON, FormatYAML, FormatName}

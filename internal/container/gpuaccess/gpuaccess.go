@@ -164,7 +164,7 @@ func hostPath(name string) string {
 }
 
 // ByDevice returns the device node of a GPU in the container's devices. A privileged container has
-// every node, which is no request for a GPU.
+// every node, which is not a request for a GPU.
 func ByDevice(devices []string) string {
 	if privileged(devices) {
 		return ""

@@ -163,7 +163,7 @@ func parseEntry(entry string, share request.Share, rest uint32) (uuid string, pi
 	return uuid, uint32(ppm), nil
 }
 
-// check returns an error if a share may not be on a GPU, regardless of the free capacity.
+// check returns an error if a share may not be on a GPU, even if the GPU has room.
 func check(uuid string, share request.Share, bound []request.Share, gpus []gpu.GPU) error {
 	switch {
 	case !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.UUID == uuid }):

@@ -60,7 +60,7 @@ var (
 	// GPURecovered means that an unhealthy GPU became healthy and accepts containers again.
 	GPURecovered = Reason{"GPURecovered", corev1.EventTypeNormal, "Watch"}
 	// VGPUGuardNotLoaded means that the runtime has not loaded the guard yet. Containers that are
-	// created while the agent is away are therefore not isolated.
+	// created while the agent is down are therefore not isolated.
 	VGPUGuardNotLoaded = Reason{"VGPUGuardNotLoaded", corev1.EventTypeWarning, "Watch"}
 	// VGPUDriverNames means that the driver exports names that this version does not know, or that
 	// the agent could not read the driver's library. The note lists the refused names.

@@ -67,11 +67,11 @@ struct vg_limits_device {
 	uint32_t compute_ppm;
 	// MemoryBytes is the limit on device memory, including contexts.
 	uint64_t memory_bytes;
-	// ContextBytes is the expected size of one context; 0 is unknown.
+	// ContextBytes is the expected size of one context; 0 means unknown.
 	uint64_t context_bytes;
 	// Flags is FlagShare, FlagMPS or 0.
 	uint32_t flags;
-	// Multiprocessors is the GPU's number of multiprocessors, if FlagMPS is set; 0 is unknown. A
+	// Multiprocessors is the GPU's number of multiprocessors, if FlagMPS is set; 0 means unknown. A
 	// client of MPS with a limit sees fewer multiprocessors.
 	uint32_t multiprocessors;
 	// MaximumPPM, with FlagShare, is the most of the GPU's time that the container may use with
@@ -127,9 +127,9 @@ struct vg_limits_page {
 	// observation's number, which distinguishes observations of equal size. Observed is not
 	// part of the copies: one store sets it.
 	uint64_t observed[16];
-	// Leases are, per device, the part of the GPU's time that a container with FlagShare may
-	// use for a few milliseconds beyond its limit. Each lease is one word, written at any
-	// time; 0 is no lease.
+	// Leases are, per device, the part of the GPU's time that a container with FlagShare may use
+	// for a few milliseconds beyond its limit. Each lease is one word, written at any time; 0 means
+	// no lease.
 	uint64_t leases[16];
 	// Others is, per device, the GPU time charged to all other containers of that GPU, in ns
 	// since an arbitrary start. The agent counts the time, and Others wraps around.
@@ -176,7 +176,7 @@ struct vg_slot_device {
 	// LastRefusal is the last refusal: way << RefusalSizeBits | size in bytes.
 	uint64_t last_refusal;
 	// UnmeasuredNs is the time since which the process has had running work of unknown duration, in
-	// ns of CLOCK_MONOTONIC; 0 is no work. If the process dies, the interposer charges the
+	// ns of CLOCK_MONOTONIC; 0 means no work. If the process dies, the interposer charges the
 	// container from UnmeasuredNs on.
 	uint64_t unmeasured_ns;
 	uint64_t reserved[6];
@@ -286,10 +286,10 @@ struct vg_distrust {
 	// work.
 	uint32_t aliased;
 	// DriftPPB is the rate by which the GPU's clock is faster than the host's, in parts per
-	// billion, two's complement; 0 is unknown.
+	// billion, two's complement; 0 means unknown.
 	uint32_t drift_ppb;
-	// SliceNs is the GPU time slice of a process of the container beside other processes, in
-	// ns; 0 is unknown.
+	// SliceNs is the GPU time slice of a process of the container beside other processes, in ns; 0
+	// means unknown.
 	uint32_t slice_ns;
 };
 _Static_assert(sizeof(struct vg_distrust) == 16, "size of vg_distrust");

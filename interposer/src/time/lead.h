@@ -25,8 +25,8 @@ struct vg_lead {
 
 // vg_lead_send launches a lead on a stream of a context. vg_lead_send launches nothing if the
 // interposer must not touch the stream, or if the thread or the lead has another context. The
-// pieces of a sample have leads of different lengths. Length 0 is no lead, 1 is the shortest lead,
-// and each further length is twice as long.
+// pieces of a sample have leads of different lengths. Length 0 means no lead, 1 is the shortest
+// lead, and each further length is twice as long.
 void vg_lead_send(struct vg_lead *lead, uint32_t length, CUstream stream, uint64_t context,
 		  bool per_thread);
 

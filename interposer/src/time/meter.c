@@ -216,8 +216,8 @@ static void vg_meter_drop_of(struct vg_meter *meter, uint64_t context)
 	vg_lead_drop(&meter->lead, context);
 }
 
-// vg_meter_leave drops a context whose destruction is about to be tried. vg_meter_leave holds
-// streams with work that is still to be measured, until the result of the destruction is known.
+// vg_meter_leave drops a context before its destruction. vg_meter_leave holds streams with
+// unmeasured work until the result of the destruction is known.
 static void vg_meter_leave(struct vg_meter *meter, uint64_t context, uint64_t now)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used;) {

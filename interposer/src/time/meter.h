@@ -34,7 +34,7 @@ enum {
 // before that work. Several streams may share a counter.
 struct vg_on_way {
 	_Atomic int32_t count;
-	_Atomic bool awaited; // a segment is to be closed when the count reaches 0
+	_Atomic bool awaited; // a segment closes when the count reaches 0
 	uint64_t since;       // start of the wait for the count, as vg_now
 };
 
@@ -70,7 +70,7 @@ struct vg_segment {
 struct vg_stream {
 	bool used;
 	bool open; // the segment at `head` accepts work
-	bool gone; // destroyed, with work that is still to be measured
+	bool gone; // destroyed, with unmeasured work
 	bool held; // must not be queried, because the context may be ending
 	CUstream handle;
 	uint64_t context;
@@ -176,7 +176,7 @@ struct vg_meter {
 	uint32_t pieces;        // pieces of work that are not known to be done
 	int64_t owed;           // ns to charge to the bucket; negative: to refund
 	uint64_t deducted;      // ns deducted from other containers' charges (others.h)
-	int64_t claimed;        // charged ns that are still to be deducted as other containers' time
+	int64_t claimed;        // charged ns whose deduction as other containers' time is pending
 	uint64_t claimed_at;    // vg_now of the last increase of `claimed`
 	struct vg_clock clock;
 	struct vg_fastpath fastpath;
@@ -274,7 +274,7 @@ void vg_meter_note_thread(struct vg_meter *meter);
 struct vg_on_way *vg_meter_on_way_begin(struct vg_meter *meter, const struct vg_stream *stream);
 
 // vg_meter_on_way_end ends the count of a launch. vg_meter_on_way_end reports whether to call
-// vg_segment_after, because a segment is to be closed after this launch.
+// vg_segment_after, because this launch closes a segment.
 static inline bool vg_meter_on_way_end(struct vg_on_way *on_way)
 {
 	int32_t before = atomic_fetch_sub(&on_way->count, 1);

@@ -149,7 +149,7 @@ static uint64_t vg_sample_interval(const struct vg_class *class)
 		      lengthy ? 2 * vg_sample_ns : vg_sample_ns);
 }
 
-// vg_sample reports whether a segment is to be a sample: known work that runs alone, measured from
+// vg_sample reports whether a segment becomes a sample: known work that runs alone, measured from
 // its beginning. A sample of short work has several pieces, because pieces may differ.
 static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, uint64_t now)
 {

@@ -26,7 +26,7 @@ func published(t *testing.T, program, checksum string) *httptest.Server {
 	return server
 }
 
-// TestDownload downloads a program from a local server. If the server is away, lacks the program or
+// TestDownload downloads a program from a local server. If the server is down, lacks the program or
 // publishes another checksum, the program comes from its sources.
 func TestDownload(t *testing.T) {
 	const program = "#!/bin/sh\necho downloaded\n"

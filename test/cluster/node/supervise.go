@@ -126,7 +126,7 @@ func run(stateDir string) error {
 }
 
 // nodeEnvironment returns the environment of a node's components and commands. nodeEnvironment
-// ignores the starting process's environment, because the machine's proxy is no proxy for the
+// ignores the starting process's environment, because the machine's proxy is not a proxy for the
 // cluster.
 func nodeEnvironment() []string {
 	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}

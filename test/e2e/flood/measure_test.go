@@ -219,7 +219,7 @@ func (s *suite) get(ctx context.Context, url string) ([]byte, error) {
 }
 
 // judge compares a crowd that requests our resources with a crowd that requests other resources. On
-// two processors any crowd keeps kubelet and containerd busy, so the load alone is no measure.
+// two processors any crowd keeps kubelet and containerd busy, so the load alone is not a measure.
 func (s *suite) judge(control, hostile result) {
 	s.Helper()
 	if hostile.granted == 0 || hostile.refused == 0 {

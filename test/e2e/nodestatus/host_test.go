@@ -99,7 +99,7 @@ func (h *host) configure(line string) {
 	}
 }
 
-// These names stand for missing privileges that are no directories of the host.
+// These names stand for missing privileges that are not directories of the host.
 const (
 	network    = "the host's network"
 	hostPID    = "the host's process namespace"

@@ -228,7 +228,7 @@ func units(list corev1.ResourceList) int64 {
 	return quantity.Value()
 }
 
-// run runs a subtest. The world's failures belong to the subtest meanwhile.
+// run runs a subtest. During the subtest, failures of the world are failures of the subtest.
 func (w *world) run(name string, test func()) {
 	w.t.Run(name, func(t *testing.T) {
 		outer := w.t

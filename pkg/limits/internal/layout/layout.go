@@ -77,11 +77,11 @@ type LimitsDevice struct {
 	ComputePPM uint32
 	// MemoryBytes is the limit on device memory, including contexts.
 	MemoryBytes uint64
-	// ContextBytes is the expected size of one context; 0 is unknown.
+	// ContextBytes is the expected size of one context; 0 means unknown.
 	ContextBytes uint64
 	// Flags is FlagShare, FlagMPS or 0.
 	Flags uint32
-	// Multiprocessors is the GPU's number of multiprocessors, if FlagMPS is set; 0 is unknown. A
+	// Multiprocessors is the GPU's number of multiprocessors, if FlagMPS is set; 0 means unknown. A
 	// client of MPS with a limit sees fewer multiprocessors.
 	Multiprocessors uint32
 	// MaximumPPM, with FlagShare, is the most of the GPU's time that the container may use with
@@ -121,9 +121,9 @@ type LimitsPage struct {
 	// observation's number, which distinguishes observations of equal size. Observed is not
 	// part of the copies: one store sets it.
 	Observed [MaxDevices]uint64
-	// Leases are, per device, the part of the GPU's time that a container with FlagShare may
-	// use for a few milliseconds beyond its limit. Each lease is one word, written at any
-	// time; 0 is no lease.
+	// Leases are, per device, the part of the GPU's time that a container with FlagShare may use
+	// for a few milliseconds beyond its limit. Each lease is one word, written at any time; 0 means
+	// no lease.
 	Leases [MaxDevices]uint64
 	// Others is, per device, the GPU time charged to all other containers of that GPU, in ns
 	// since an arbitrary start. The agent counts the time, and Others wraps around.
@@ -158,7 +158,7 @@ type SlotDevice struct {
 	// LastRefusal is the last refusal: way << RefusalSizeBits | size in bytes.
 	LastRefusal uint64
 	// UnmeasuredNs is the time since which the process has had running work of unknown duration, in
-	// ns of CLOCK_MONOTONIC; 0 is no work. If the process dies, the interposer charges the
+	// ns of CLOCK_MONOTONIC; 0 means no work. If the process dies, the interposer charges the
 	// container from UnmeasuredNs on.
 	UnmeasuredNs uint64
 	Reserved     [6]uint64
@@ -231,10 +231,10 @@ type Distrust struct {
 	// work.
 	Aliased uint32
 	// DriftPPB is the rate by which the GPU's clock is faster than the host's, in parts per
-	// billion, two's complement; 0 is unknown.
+	// billion, two's complement; 0 means unknown.
 	DriftPPB uint32
-	// SliceNs is the GPU time slice of a process of the container beside other processes, in
-	// ns; 0 is unknown.
+	// SliceNs is the GPU time slice of a process of the container beside other processes, in ns; 0
+	// means unknown.
 	SliceNs uint32
 }
 
