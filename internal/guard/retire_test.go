@@ -25,7 +25,7 @@ func TestARetiringGuardRefusesItsPodsAlone(t *testing.T) {
 	r.Retiring = []string{running}
 	for _, env := range [][]string{nil, {"NVIDIA_VISIBLE_DEVICES=all"}} {
 		_, err := r.Judge(Container{PodUID: running, Name: "main", Env: env}, true)
-		if err == nil || !strings.Contains(err.Error(), "delete its pod") {
+		if err == nil || !strings.Contains(err.Error(), "delete the container's pod") {
 			t.Errorf("with %q a container that nobody limits: %v", env, err)
 		}
 		if hide, err := r.Judge(Container{PodUID: gone, Name: "main", Env: env}, true); hide || err != nil {

@@ -168,7 +168,7 @@ func TestTooManyQuestions(t *testing.T) {
 	refused := 0
 	for range 2 * questionBurst {
 		if _, err := h.ask(agentapi.Ping); err != nil {
-			if !strings.Contains(err.Error(), "too many questions: a container may ask 10 in a second") {
+			if !strings.Contains(err.Error(), "too many queries: the limit of a container is 10 per second") {
 				t.Fatal(err)
 			}
 			refused++

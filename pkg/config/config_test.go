@@ -192,7 +192,7 @@ func TestParseRefuses(t *testing.T) {
 				"line 7: dialects.metagpu.device_sharing[1].gpus is unknown; allowed here: auto_reshare, resource_name, shares_per_gpu, uuids",
 			}},
 		{"one name twice", "[dialects.alnair]\nmemory = \"k8s.amazonaws.com/vgpu\"", []string{
-			`dialects.aws.slots is "k8s.amazonaws.com/vgpu", which dialects.alnair.memory is too; allowed: a name of its own`}},
+			`dialects.aws.slots is "k8s.amazonaws.com/vgpu", which dialects.alnair.memory also is; allowed: a different name`}},
 		{"names that the API server refuses",
 			"[dialects.native]\nnumber = \"gpus\"\nmemory = \"kubernetes.io/x\"\ncores = \"requests.a/b\"", []string{
 				`line 2: dialects.native.number is "gpus"; allowed: domain/name`,
@@ -202,7 +202,7 @@ func TestParseRefuses(t *testing.T) {
 		{"no such capability", "[injection]\ndriver_capabilities = [\"compute\", \"all\"]", []string{
 			`line 2: injection.driver_capabilities[1] is "all"; allowed: compute, utility, graphics, display, video, ngx, compat32`}},
 		{"no CUDA", "[injection]\ndriver_capabilities = [\"utility\"]", []string{
-			`line 2: injection.driver_capabilities lacks "compute", without which there is no CUDA; allowed: compute, utility, graphics, display, video, ngx, compat32`}},
+			`line 2: injection.driver_capabilities lacks "compute", which CUDA needs; allowed: compute, utility, graphics, display, video, ngx, compat32`}},
 		{"a directory for specs that nobody reads", "[injection]\ncdi_output_dir = \"/srv\"", []string{
 			`line 2: injection.cdi_output_dir is "/srv"; allowed: one of injection.cdi_spec_dirs, where the runtime looks: /etc/cdi, /var/run/cdi`}},
 		{"nothing enabled",

@@ -96,7 +96,7 @@ func TestPoolsRefuse(t *testing.T) {
 		// A mistake outside the pools is reported once.
 		"node.slots_per_gpu = 0\n[[pool]]\n" + valid: {"line 1: node.slots_per_gpu is 0"},
 		// Each value is valid, and their combination is not.
-		"[[pool]]\n" + valid + "[pool.dialects.native]\nnumber = \"alnair/vgpu-memory\"": {"pool[0].dialects.alnair.memory is \"alnair/vgpu-memory\", which dialects.native.number is too"},
+		"[[pool]]\n" + valid + "[pool.dialects.native]\nnumber = \"alnair/vgpu-memory\"": {"pool[0].dialects.alnair.memory is \"alnair/vgpu-memory\", which dialects.native.number also is"},
 	} {
 		_, err := ParseFile([]byte(document))
 		var bad *Error

@@ -325,7 +325,7 @@ func TestNoRoomErrorNamesWhatIsFree(t *testing.T) {
 	placeAll(l, pod("q", app("a", memAndCores(14, 30))))
 	_, err := l.Place(pod("r", app("big", memAndCores(4, 25))), "big")
 	const want = `no GPU has room for container "big" of pod ns/r, which requests 4096 MiB and 25 % of the time of one GPU; ` +
-		"free: GPU 0 (GPU-0): taken as a whole; GPU 1 (GPU-1): unhealthy; GPU 2 (GPU-2): 2048 MiB, 70 % of the time, 9 slots"
+		"free: GPU 0 (GPU-0): allocated as a whole; GPU 1 (GPU-1): unhealthy; GPU 2 (GPU-2): 2048 MiB, 70 % of the time, 9 slots"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
@@ -342,7 +342,7 @@ func TestDescribe(t *testing.T) {
 		{request.Share{Memory: request.Memory{GiB: 2}}, "2 GiB of one GPU"},
 		{request.Share{Memory: request.Memory{Common: true}, ComputePPM: 500_000}, "memory in common and 50 % of the time of one GPU"},
 		{request.Share{Memory: request.Memory{PPM: 20_833}}, "2.0833 % of the memory of one GPU"},
-		{whole, "100 % of the memory and 100 % of the time of one GPU that nobody else is on"},
+		{whole, "100 % of the memory and 100 % of the time of one GPU without other containers"},
 		{request.Share{Memory: request.Memory{PPM: 500_000}, GPUs: []string{"GPU-1", "GPU-2"}},
 			"50 % of the memory of one GPU out of GPU-1, GPU-2"},
 	}

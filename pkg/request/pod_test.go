@@ -130,7 +130,7 @@ func TestAmounts(t *testing.T) {
 func TestFromPodRefuses(t *testing.T) {
 	run(t, "", config.Default().Dialects, []test{
 		{"two dialects", asks{"nri-vgpu.io/vgpu-memory": "1", "alnair/vgpu-compute": "5"}, nil,
-			`pod ns/p: container "c": asks in two dialects, native (nri-vgpu.io/vgpu-memory) and alnair (alnair/vgpu-compute)`},
+			`pod ns/p: container "c": requests GPUs in two dialects, native (nri-vgpu.io/vgpu-memory) and alnair (alnair/vgpu-compute)`},
 		{"a fraction", asks{"nri-vgpu.io/vgpu-number": "500m"}, nil,
 			"nri-vgpu.io/vgpu-number is 500m; allowed: a whole number"},
 		{"a negative amount", asks{"cnvrg.io/metagpu": "-1"}, nil, "cnvrg.io/metagpu is -1; allowed: a whole number"},

@@ -97,7 +97,7 @@ func TestKubectlVgpu(t *testing.T) {
 			"default/full (10240 MiB)", "VGPURefused")
 		prints(t, []string{"describe", "pod", "slow"}, "is throttled by its limit on GPU time", "request more (nri-vgpu.io/vgpu-cores)")
 		prints(t, []string{"describe", "pod", "full"}, "at its limit: it uses 10240 of 10240 MiB", "→ request more memory of the GPU", "VGPUMemoryLimitReached")
-		prints(t, []string{"describe", "node", bed.Cluster.NodeName}, "GPUsHealthy", "default  full", "default/refused was sent here and has no GPU")
+		prints(t, []string{"describe", "node", bed.Cluster.NodeName}, "GPUsHealthy", "default  full", "default/refused is bound to this node and has no GPU")
 	})
 }
 

@@ -113,7 +113,7 @@ func TestRefusalsOnTheSecondGPU(t *testing.T) {
 		usage := limits.Usage{Devices: []limits.DeviceUsage{{}, {Refusals: refusals}}}
 		h.detector.tellRefusals(&picture{containers: map[string]container{"one": {Allocation: held, before: usage}}})
 	}
-	h.wantTold(`p VGPUMemoryLimitReached container "main" was refused memory at its limit of 2000 MiB of GPU-2`)
+	h.wantTold(`p VGPUMemoryLimitReached container "main" reached its memory limit of 2000 MiB on GPU-2`)
 }
 
 func TestWhatIsSaidOfAProcess(t *testing.T) {

@@ -16,7 +16,7 @@ func TestRefusedMemoryIsToldWhenThereIsMoreOfIt(t *testing.T) {
 		c := container{Allocation: h.holders[containerID], made: made, before: limits.Usage{Devices: []limits.DeviceUsage{{Refusals: refusals}}}}
 		h.detector.tellRefusals(&picture{containers: map[string]container{id: c}})
 	}
-	const line = `p VGPUMemoryLimitReached container "main" was refused memory at its limit of 1000 MiB of ` + gpuA
+	const line = `p VGPUMemoryLimitReached container "main" reached its memory limit of 1000 MiB on ` + gpuA
 	look("one", 7)
 	h.wantTold() // these refusals precede this agent
 	look("one", 7)

@@ -219,7 +219,7 @@ func TestAPodIsEvictedAfterSomeRefusals(t *testing.T) {
 		c.expect(t)
 		c.refuse("a", "two", 1)
 		c.expect(t, "a u-a")
-		want := "a VGPUEvicted: it fits no GPU of this node, after 3 refusals: its controller makes another; free: nothing"
+		want := "a VGPUEvicted: it fits no GPU of this node, after 3 refusals: its controller creates another pod; free: nothing"
 		if !slices.Equal(c.told, []string{want}) {
 			t.Errorf("told was %q, want %q", c.told, want)
 		}
@@ -353,7 +353,7 @@ func TestWhatBecomesOfAPodIsToldAndCounted(t *testing.T) {
 		told   string
 	}{
 		{"evicted", newPod("a", of("ReplicaSet")), nil, resultEvicted,
-			"a VGPUEvicted: it fits no GPU of this node, after 1 refusals: its controller makes another; free: nothing"},
+			"a VGPUEvicted: it fits no GPU of this node, after 1 refusals: its controller creates another pod; free: nothing"},
 		{"nobody's", newPod("a"), nil, resultKept, "a VGPUNotEvicted: it stays on this node, where it fits no GPU: it has no controller that would recreate it; free: nothing"},
 		{"budget", newPod("a", of("ReplicaSet")), apierrors.NewTooManyRequests("budget", 10), resultBudget,
 			"a VGPUNotEvicted: it stays on this node, where it fits no GPU: its disruption budget forbids its eviction; free: nothing"},

@@ -82,7 +82,7 @@ func TestFindLibraries(t *testing.T) {
 	}{
 		{"the first that has them", []string{"/nonexistent", good}, good, ""},
 		{"the driver is passed over", []string{nvidia, good}, good, ""},
-		{"half of them", []string{half, good}, "", "libnvidia-ml.so.1 is missing; install it again"},
+		{"half of them", []string{half, good}, "", "lacks libnvidia-ml.so.1 of nri-vgpu's libraries"},
 		{"a name that cannot be preloaded", []string{colon}, "", "has a colon or space"},
 		{"nowhere", []string{nvidia}, "", "nri-vgpu's libraries are not in " + nvidia + "; set NRI_VGPU_LIB"},
 	}

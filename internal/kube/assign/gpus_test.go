@@ -55,7 +55,7 @@ func TestOnlyHardwareAndHealthChangeTheGPUs(t *testing.T) {
 
 func TestParseGPUsRefuses(t *testing.T) {
 	for _, text := range []string{"", "GPU-a", `{"uuid":"GPU-a"}`, `["GPU-a"]`, `[{"memoryBytes":-1}]`, `[{"index":"0"}]`} {
-		if got, err := ParseGPUs(text); err == nil || !strings.HasPrefix(err.Error(), "annotation nri-vgpu.io/gpus is no list of GPUs: ") {
+		if got, err := ParseGPUs(text); err == nil || !strings.HasPrefix(err.Error(), "annotation nri-vgpu.io/gpus is not a list of GPUs: ") {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}

@@ -152,7 +152,7 @@ func TestObeyNot(t *testing.T) {
 		pod  *corev1.Pod
 		want string
 	}{
-		{"no such type", pod(notes{UseType: "A100"}, inNative), "pod ns/pod: no GPU of the node is one that the pod's annotations (nri-vgpu.io/use-gpu-type) allow"},
+		{"no such type", pod(notes{UseType: "A100"}, inNative), "pod ns/pod: the pod's annotations (nri-vgpu.io/use-gpu-type) allow no GPU of the node"},
 		{"no GPU that is not excluded", pod(notes{NoUseType: "nvidia"}, inNative), "(nri-vgpu.io/nouse-gpu-type) allow"},
 		{"not the GPU of the resource", pod(notes{UseUUID: "GPU-2"}, ofFirst), "no GPU of the node"},
 		{"another mode", pod(notes{"volcano.sh/vgpu-mode": "mig"}, inVolcano), "no GPU of the node"},

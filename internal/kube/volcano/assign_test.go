@@ -137,11 +137,11 @@ func TestObeyNot(t *testing.T) {
 		{"less than the percent requested", pod(assigned("GPU-1,NVIDIA,5405,0:"), container("a", limits{"number": 1, "memory-percentage": 33})), "requests 5406 MiB"},
 		{"more time", pod(assigned("GPU-1,NVIDIA,1000,100:"), one), "requests 20 %"},
 		{"a GPU of another node", pod(assigned("GPU-9,NVIDIA,1000,20:"), one), "GPU-9 is not in this node"},
-		{"one GPU too many", pod(assigned("GPU-1,NVIDIA,1000,20:GPU-2,NVIDIA,1000,20:"), one), "it has 2 GPUs"},
-		{"no GPU", pod(assigned(""), one), "it has 0 GPUs"},
+		{"one GPU too many", pod(assigned("GPU-1,NVIDIA,1000,20:GPU-2,NVIDIA,1000,20:"), one), "the annotation has 2 GPUs"},
+		{"no GPU", pod(assigned(""), one), "the annotation has 0 GPUs"},
 		{"the same GPU twice", pod(assigned("GPU-1,NVIDIA,1000,0:GPU-1,NVIDIA,1000,0:"), container("a", limits{"number": 2, "memory": 1000})), "twice"},
-		{"an entry too many", pod(assigned("GPU-1,NVIDIA,1000,20:;GPU-1,NVIDIA,1000,20:"), one), "for 2 containers, and 1 ask"},
-		{"an entry for a container without GPUs", pod(assigned("GPU-1,NVIDIA,1000,20:;GPU-1,NVIDIA,1,0:"), one, container("none", limits{"number": 0})), "it has 1 GPUs"},
+		{"an entry too many", pod(assigned("GPU-1,NVIDIA,1000,20:;GPU-1,NVIDIA,1000,20:"), one), "for 2 containers, and 1 containers request GPUs"},
+		{"an entry for a container without GPUs", pod(assigned("GPU-1,NVIDIA,1000,20:;GPU-1,NVIDIA,1,0:"), one, container("none", limits{"number": 0})), "the annotation has 1 GPUs"},
 		{"nonsense", pod(assigned("GPU-1"), one), "colon"},
 	}
 	for _, tt := range tests {
