@@ -57,10 +57,10 @@ root on the nodes, as with any privileged pod: grant it only to administrators.`
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	get := &cobra.Command{Use: "get", Short: "List GPUs or containers with GPUs", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return errors.New("name the objects to list: gpus, nodes or pods") }}
+		RunE: func(*cobra.Command, []string) error { return errors.New("name the objects: gpus, nodes or pods") }}
 	get.AddCommand(gpusCommand(c), nodesCommand(c), podsCommand(c))
 	describe := &cobra.Command{Use: "describe", Short: "Explain why a pod waits, was refused or is slow, or what is wrong with a node", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return errors.New("name the object to describe: pod or node") }}
+		RunE: func(*cobra.Command, []string) error { return errors.New("name the object: pod or node") }}
 	describe.AddCommand(describePodCommand(c), describeNodeCommand(c))
 	root.AddCommand(topCommand(c), psCommand(c), get, describe, whyCommand(c), resizeCommand(c), viewCommand(c), examineCommand(c), versionCommand())
 	c.global(root)

@@ -95,8 +95,7 @@ func TestAnAssignmentFindsRoomOrNone(t *testing.T) {
 }
 
 // TestAMirrorReservesNothing checks that a forged mirror reserves no GPU under a static pod's UID
-// or under a UID that is not a valid directory name. The hook could never release a reservation
-// under an invalid UID.
+// or an invalid UID. The hook could never release a reservation under an invalid UID.
 func TestAMirrorReservesNothing(t *testing.T) {
 	for _, hash := range []string{"0123456789abcdef0123456789abcdef", "../../etc", "a/b", ".", strings.Repeat("x", 256)} {
 		n := newNode(t)

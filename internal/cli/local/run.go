@@ -110,7 +110,7 @@ func NotLimited() error { return notYetLimited(containerDir, os.Getenv) }
 // override the run's, and the program would escape the limits of an outer run.
 func notYetLimited(container string, getenv func(string) string) error {
 	if _, err := os.Lstat(filepath.Join(container, limits.LimitsFile)); err == nil {
-		return errors.New("Kubernetes already limits this container; `vgpuctl status` shows the limits")
+		return errors.New("this container already has limits by Kubernetes; `vgpuctl status` shows the limits")
 	}
 	if dir := getenv(pagesVariable); dir != "" {
 		return fmt.Errorf("the limits in %s already apply here; `vgpuctl status` shows them", dir)
