@@ -25,15 +25,27 @@ static bool is_device(CUdeviceptr address)
 	return alloc && alloc->kind != ALLOC_HOST;
 }
 
+/*
+ * linear_address returns the address of a linear side, and sets on_device if the address belongs to a
+ * device. The declared type does not matter, because addresses are unified. NVIDIA does not define
+ * the copy if the type is wrong.
+ */
+static CUdeviceptr linear_address(int type, const void *host, CUdeviceptr device, bool *on_device)
+{
+	CUdeviceptr address = type == TYPE_HOST ? (CUdeviceptr)(uintptr_t)host : device;
+
+	*on_device = is_device(address);
+	return address;
+}
+
 /* linear_side fills in the side at an address. span is the number of bytes from the first byte to
  * the last byte that the copy touches. */
 static struct side linear_side(int type, const void *host, CUdeviceptr device, size_t offset,
 			       size_t pitch, size_t slice, size_t span)
 {
 	struct side side = {.pitch = pitch, .slice = slice};
-	CUdeviceptr address = type == TYPE_HOST ? (CUdeviceptr)(uintptr_t)host : device;
+	CUdeviceptr address = linear_address(type, host, device, &side.on_device);
 
-	side.on_device = type != TYPE_HOST && is_device(address);
 	if (side.on_device)
 		side.content = sim_content(address + offset, span);
 	else if (type != TYPE_DEVICE)
@@ -104,13 +116,13 @@ static uint64_t copy_bytes(const CUDA_MEMCPY3D *p)
 struct gs_work sim_copy_work(const struct sim_device *device, const CUDA_MEMCPY3D *p)
 {
 	struct gs_work work = {.kind = GS_ITEM_MARK, .demand_ppm = GS_DEMAND_ALL};
-	bool from, to;
+	bool from = true, to = true;
 
 	sim_lock();
-	from = p->srcMemoryType == TYPE_ARRAY ||
-	       (p->srcMemoryType != TYPE_HOST && is_device(p->srcDevice));
-	to = p->dstMemoryType == TYPE_ARRAY ||
-	     (p->dstMemoryType != TYPE_HOST && is_device(p->dstDevice));
+	if (p->srcMemoryType != TYPE_ARRAY)
+		linear_address(p->srcMemoryType, p->srcHost, p->srcDevice, &from);
+	if (p->dstMemoryType != TYPE_ARRAY)
+		linear_address(p->dstMemoryType, p->dstHost, p->dstDevice, &to);
 	sim_unlock();
 	if (from && to) {
 		work.kind = GS_ITEM_COMPUTE;

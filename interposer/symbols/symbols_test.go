@@ -4,6 +4,8 @@ package symbols
 
 import (
 	"os"
+	"path"
+	"slices"
 	"testing"
 )
 
@@ -41,6 +43,52 @@ func TestNewVersionsOfOwnFunctions(t *testing.T) {
 	}
 	if count < 150 {
 		t.Errorf("libcuda.txt has %d functions of our own", count)
+	}
+}
+
+// reviewed lists the functions that pass although their names suggest memory or work, with the
+// reasons.
+var reviewed = []struct{ pattern, reason string }{
+	{"cuCheckpointProcessGetRestoreThreadId", "a query"},
+	{"cuCheckpointProcessRestore", "restores the memory that the process had before the checkpoint"},
+	{"cuGraphAdd*", "edits a graph, which is charged when it becomes executable and when it is launched"},
+	{"cuGraphMemcpyNode*", "edits a graph"},
+	{"cuGraphMemsetNode*", "edits a graph"},
+	{"cuGraphExecMemcpyNode*", "edits an executable graph, which is charged when it is launched"},
+	{"cuGraphExecMemsetNode*", "edits an executable graph, which is charged when it is launched"},
+	{"cuImportExternalSemaphore", "needs no memory"},
+	{"cuIpcOpenEventHandle", "needs no memory"},
+	{"cuLogicalEndpointImport", "the memory belongs to the exporter"},
+	{"cuMemAllocHost*", "memory of the host"},
+	{"cuMemHostAlloc", "memory of the host"},
+	{"cuMemBatchDecompressAsync*", "runs on the decompression engine, beside the multiprocessors"},
+	{"cuMemMapArrayAsync*", "maps memory that cuMemCreate has charged"},
+	{"cuMulticastCreate", "needs no memory before memory is bound"},
+}
+
+// TestForwardedFunctionsAreReviewed checks that each function that passes has a name without memory
+// or work, or is in the list of reviewed functions. A function that a new driver adds to libcuda.txt
+// therefore needs a review.
+func TestForwardedFunctionsAreReviewed(t *testing.T) {
+	used := make(map[string]bool)
+	for _, fields := range lines(cudaText) {
+		if len(fields) != 2 || fields[1] != "forward" || familyOf(fields[0]) != Refuse {
+			continue
+		}
+		i := slices.IndexFunc(reviewed, func(r struct{ pattern, reason string }) bool {
+			match, err := path.Match(r.pattern, fields[0])
+			return err == nil && match
+		})
+		if i < 0 {
+			t.Errorf("%s passes, but may allocate memory or launch work: charge the call, or add the reason to the list", fields[0])
+			continue
+		}
+		used[reviewed[i].pattern] = true
+	}
+	for _, r := range reviewed {
+		if !used[r.pattern] {
+			t.Errorf("no function that passes matches %s", r.pattern)
+		}
 	}
 }
 

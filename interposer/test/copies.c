@@ -5,48 +5,16 @@
 // program, with two GPUs. `copies load` copies for a second and a half.
 
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "check.h"
-#include "pages/pages_gen.h"
+#include "metered.h"
 #include "program.h"
 
 // For smaller copies, the simulator also moves the content, which takes time on the host.
-enum { bytes = 4096, load_bytes = 1 << 30, not_supported = CUDA_ERROR_NOT_SUPPORTED };
-
-// CALL calls a function of the driver by name, with these types.
-static const struct vg_usage_page *usage(void)
-{
-	static const struct vg_usage_page *page;
-	char path[4096];
-	int fd;
-
-	if (page)
-		return page;
-	snprintf(path, sizeof path, "%s/usage", getenv("NRI_VGPU_DIR"));
-	fd = open(path, O_RDONLY);
-	CHECK(fd >= 0);
-	page = mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, fd, 0);
-	CHECK(page != MAP_FAILED);
-	close(fd);
-	return page;
-}
-
-// launches returns the number of this container's launches that the throttle has counted.
-static uint64_t launches(void)
-{
-	uint64_t sum = 0;
-
-	for (size_t s = 0; s < VG_MAX_SLOTS; s++)
-		for (size_t d = 0; d < VG_MAX_DEVICES; d++)
-			sum += __atomic_load_n(&usage()->slots[s].devices[d].launches, __ATOMIC_RELAXED);
-	return sum;
-}
+enum { bytes = 4096, load_bytes = 1 << 30 };
 
 static CUcontext contexts[2];
 static CUdeviceptr first, second, elsewhere;
@@ -69,24 +37,6 @@ static void start(void)
 	CHECK_EQUAL(CALL("cuArrayCreate_v2", (CUarray *, const CUDA_ARRAY_DESCRIPTOR *), &array, &shape), 0);
 }
 
-// METERED expects a call that the throttle counts, even if the simulator does not support the call.
-// FREE expects a call that the throttle does not count.
-#define METERED(name, types, ...) expect(name, 1, CALL(name, types, __VA_ARGS__))
-#define FREE(name, types, ...) expect(name, 0, CALL(name, types, __VA_ARGS__))
-
-static void expect(const char *name, uint64_t through, CUresult result)
-{
-	static uint64_t before;
-	uint64_t now = launches();
-
-	if ((result && result != not_supported) || now - before != through) {
-		fprintf(stderr, "copies: %s returned %d, and the throttle counted %llu launches, want %llu\n",
-			name, result, (unsigned long long)(now - before), (unsigned long long)through);
-		abort();
-	}
-	before = now;
-}
-
 static void test_lines(void)
 {
 	METERED("cuMemcpyDtoD_v2", (CUdeviceptr, CUdeviceptr, size_t), first, second, bytes);
@@ -99,6 +49,52 @@ static void test_lines(void)
 	FREE("cuMemcpyHtoD_v2_ptds", (CUdeviceptr, const void *, size_t), first, host, bytes);
 	FREE("cuMemcpyDtoH_v2", (void *, CUdeviceptr, size_t), host, first, bytes);
 	FREE("cuMemcpyDtoH_v2_ptds", (void *, CUdeviceptr, size_t), host, first, bytes);
+}
+
+// An address of a device may be declared as an address of the host. The driver then copies within
+// the device.
+static void test_declared_as_host(void)
+{
+	void *far = (void *)(uintptr_t)second;
+	CUDA_MEMCPY3D volume = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = far,
+				.dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = first,
+				.WidthInBytes = 32, .Height = 2, .Depth = 1};
+
+	METERED("cuMemcpyHtoD_v2", (CUdeviceptr, const void *, size_t), first, far, bytes);
+	METERED("cuMemcpyHtoD_v2_ptds", (CUdeviceptr, const void *, size_t), first, far, bytes);
+	METERED("cuMemcpyDtoH_v2", (void *, CUdeviceptr, size_t), far, first, bytes);
+	METERED("cuMemcpyDtoH_v2_ptds", (void *, CUdeviceptr, size_t), far, first, bytes);
+	METERED("cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void *, size_t, CUstream), first, far, bytes, NULL);
+	METERED("cuMemcpyHtoDAsync_v2_ptsz", (CUdeviceptr, const void *, size_t, CUstream), first, far, bytes, NULL);
+	METERED("cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream), far, first, bytes, NULL);
+	METERED("cuMemcpyDtoHAsync_v2_ptsz", (void *, CUdeviceptr, size_t, CUstream), far, first, bytes, NULL);
+	METERED("cuMemcpyHtoA_v2", (CUarray, size_t, const void *, size_t), array, 0, far, 64);
+	METERED("cuMemcpyHtoA_v2_ptds", (CUarray, size_t, const void *, size_t), array, 0, far, 64);
+	METERED("cuMemcpyAtoH_v2", (void *, CUarray, size_t, size_t), far, array, 0, 64);
+	METERED("cuMemcpyAtoH_v2_ptds", (void *, CUarray, size_t, size_t), far, array, 0, 64);
+	METERED("cuMemcpyHtoAAsync_v2", (CUarray, size_t, const void *, size_t, CUstream), array, 0, far, 64, NULL);
+	METERED("cuMemcpyHtoAAsync_v2_ptsz", (CUarray, size_t, const void *, size_t, CUstream), array, 0, far, 64, NULL);
+	METERED("cuMemcpyAtoHAsync_v2", (void *, CUarray, size_t, size_t, CUstream), far, array, 0, 64, NULL);
+	METERED("cuMemcpyAtoHAsync_v2_ptsz", (void *, CUarray, size_t, size_t, CUstream), far, array, 0, 64, NULL);
+	METERED("cuMemcpy3DAsync_v2", (const CUDA_MEMCPY3D *, CUstream), &volume, NULL);
+	METERED("cuMemcpy3D_v2", (const CUDA_MEMCPY3D *), &volume);
+}
+
+// Copies from and to the host are not metered.
+static void test_host(void)
+{
+	FREE("cuMemcpyHtoDAsync_v2", (CUdeviceptr, const void *, size_t, CUstream), first, host, bytes, NULL);
+	FREE("cuMemcpyHtoDAsync_v2_ptsz", (CUdeviceptr, const void *, size_t, CUstream), first, host, bytes, NULL);
+	FREE("cuMemcpyDtoHAsync_v2", (void *, CUdeviceptr, size_t, CUstream), host, first, bytes, NULL);
+	FREE("cuMemcpyDtoHAsync_v2_ptsz", (void *, CUdeviceptr, size_t, CUstream), host, first, bytes, NULL);
+	FREE("cuMemcpyHtoA_v2", (CUarray, size_t, const void *, size_t), array, 0, host, 64);
+	FREE("cuMemcpyHtoA_v2_ptds", (CUarray, size_t, const void *, size_t), array, 0, host, 64);
+	FREE("cuMemcpyAtoH_v2", (void *, CUarray, size_t, size_t), host, array, 0, 64);
+	FREE("cuMemcpyAtoH_v2_ptds", (void *, CUarray, size_t, size_t), host, array, 0, 64);
+	FREE("cuMemcpyHtoAAsync_v2", (CUarray, size_t, const void *, size_t, CUstream), array, 0, host, 64, NULL);
+	FREE("cuMemcpyHtoAAsync_v2_ptsz", (CUarray, size_t, const void *, size_t, CUstream), array, 0, host, 64, NULL);
+	FREE("cuMemcpyAtoHAsync_v2", (void *, CUarray, size_t, size_t, CUstream), host, array, 0, 64, NULL);
+	FREE("cuMemcpyAtoHAsync_v2_ptsz", (void *, CUarray, size_t, size_t, CUstream), host, array, 0, 64, NULL);
 }
 
 static void test_planes(void)
@@ -272,6 +268,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	test_lines();
+	test_declared_as_host();
+	test_host();
 	test_planes();
 	test_volumes();
 	test_old();

@@ -220,6 +220,12 @@ test_copies() {
 	fi
 }
 
+# Each function that launches work counts towards the limit on GPU time.
+test_launches() {
+	pages launches "$gib:$context:300000"
+	limited launches "$programs/launches" || fail "launches"
+}
+
 # mps runs the Multi-Process Service's daemon for GPU 0.
 mps() {
 	env CUDA_MPS_PIPE_DIRECTORY="$work/pipes" CUDA_MPS_LOG_DIRECTORY="$work/logs" \
@@ -267,6 +273,7 @@ test_mappings
 test_multicast
 test_ordinals
 test_copies
+test_launches
 test_meminfo 2>/dev/null # the shell reports killed processes
 test_processes 2>/dev/null # the shell reports killed processes
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file handles copies within a device, which occupy the GPU like kernels. Copies from and to
-// the host, or to another device, run on copy engines and are not charged. Some copies wait for
-// earlier work: vg_watch_stream covers these waits.
+// the host, or to another device, run on copy engines and are not charged. A driver with unified
+// addresses may accept a device's address in place of a host's address. Such a copy is charged. Some
+// copies wait for earlier work: vg_watch_stream covers these waits.
 
 #include "fill.h"
 #include "time/throttle.h"
@@ -10,16 +11,20 @@
 
 // ---- the two sides of a copy
 
-// vg_on_device reports whether a memory type and an address belong to a device.
-static bool vg_on_device(int type, CUdeviceptr address)
+// vg_is_far reports whether the driver may read or write the GPU's memory at an address that a
+// program declares as the host's.
+static bool vg_is_far(const void *host)
 {
-	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY ||
-	       (type == CU_MEMORYTYPE_UNIFIED && !vg_on_host(address));
+	return !vg_on_host((CUdeviceptr)(uintptr_t)host);
 }
 
-static bool vg_is_within(int to_type, CUdeviceptr to, int from_type, CUdeviceptr from)
+// vg_on_device reports whether one side of a copy belongs to a device.
+static bool vg_on_device(int type, const void *host, CUdeviceptr address)
 {
-	return vg_on_device(to_type, to) && vg_on_device(from_type, from);
+	if (type == CU_MEMORYTYPE_HOST)
+		return vg_is_far(host);
+	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY ||
+	       (type == CU_MEMORYTYPE_UNIFIED && !vg_on_host(address));
 }
 
 static CUdevice vg_device_of(CUcontext context)
@@ -39,7 +44,9 @@ static bool vg_same_device(CUcontext a, CUcontext b)
 	return a == b || vg_device_of(a) == vg_device_of(b);
 }
 
-#define VG_WITHIN(p) vg_is_within((p)->dstMemoryType, (p)->dstDevice, (p)->srcMemoryType, (p)->srcDevice)
+#define VG_WITHIN(p)                                                        \
+	(vg_on_device((p)->dstMemoryType, (p)->dstHost, (p)->dstDevice) && \
+	 vg_on_device((p)->srcMemoryType, (p)->srcHost, (p)->srcDevice))
 #define VG_WITHIN_PEER(p) (VG_WITHIN(p) && vg_same_device((p)->dstContext, (p)->srcContext))
 #define VG_AREA(p) ((uint64_t)(p)->WidthInBytes * (p)->Height)
 #define VG_VOLUME(p) (VG_AREA(p) * (p)->Depth)
@@ -59,16 +66,45 @@ static bool vg_same_device(CUcontext a, CUcontext b)
 
 // ---- between the host and a device
 
-#define VG_DEFINE_UPLOAD(name, address, size, per_thread)               \
-	VG_API(name, address to, const void *from, size bytes)          \
-	{                                                               \
-		VG_WAITING(per_thread, VG_CALL(name, to, from, bytes)); \
+// VG_FROM_HOST is the body of a call that waits for a copy from or to the host.
+#define VG_FROM_HOST(kind, host, bytes, per_thread, call)                          \
+	do {                                                                       \
+		if (!vg_throttle_state() || !vg_is_far(host))                      \
+			VG_WAITING(per_thread, call);                              \
+		VG_BYTES(kind, (uint64_t)bytes, NULL, per_thread, call);           \
+	} while (0)
+
+#define VG_FROM_HOST_ASYNC(kind, host, bytes, stream, per_thread, call)            \
+	do {                                                                       \
+		if (!vg_throttle_state() || !vg_is_far(host))                      \
+			return call;                                               \
+		VG_BYTES(kind, (uint64_t)bytes, stream, per_thread, call);         \
+	} while (0)
+
+#define VG_DEFINE_UPLOAD(name, address, size, per_thread)                                          \
+	VG_API(name, address to, const void *from, size bytes)                                     \
+	{                                                                                          \
+		VG_FROM_HOST(VG_COPY, from, bytes, per_thread, VG_CALL(name, to, from, bytes));    \
 	}
 
-#define VG_DEFINE_DOWNLOAD(name, address, size, per_thread)             \
-	VG_API(name, void *to, address from, size bytes)                \
-	{                                                               \
-		VG_WAITING(per_thread, VG_CALL(name, to, from, bytes)); \
+#define VG_DEFINE_DOWNLOAD(name, address, size, per_thread)                                        \
+	VG_API(name, void *to, address from, size bytes)                                           \
+	{                                                                                          \
+		VG_FROM_HOST(VG_COPY, to, bytes, per_thread, VG_CALL(name, to, from, bytes));      \
+	}
+
+#define VG_DEFINE_UPLOAD_ASYNC(name, address, size, per_thread)                   \
+	VG_API(name, address to, const void *from, size bytes, CUstream stream)   \
+	{                                                                         \
+		VG_FROM_HOST_ASYNC(VG_COPY, from, bytes, stream, per_thread,      \
+				   VG_CALL(name, to, from, bytes, stream));       \
+	}
+
+#define VG_DEFINE_DOWNLOAD_ASYNC(name, address, size, per_thread)                 \
+	VG_API(name, void *to, address from, size bytes, CUstream stream)         \
+	{                                                                         \
+		VG_FROM_HOST_ASYNC(VG_COPY, to, bytes, stream, per_thread,        \
+				   VG_CALL(name, to, from, bytes, stream));       \
 	}
 
 VG_DEFINE_UPLOAD(cuMemcpyHtoD, CUdeviceptr_v1, unsigned, false)
@@ -77,6 +113,12 @@ VG_DEFINE_UPLOAD(cuMemcpyHtoD_v2_ptds, CUdeviceptr, size_t, true)
 VG_DEFINE_DOWNLOAD(cuMemcpyDtoH, CUdeviceptr_v1, unsigned, false)
 VG_DEFINE_DOWNLOAD(cuMemcpyDtoH_v2, CUdeviceptr, size_t, false)
 VG_DEFINE_DOWNLOAD(cuMemcpyDtoH_v2_ptds, CUdeviceptr, size_t, true)
+VG_DEFINE_UPLOAD_ASYNC(cuMemcpyHtoDAsync, CUdeviceptr_v1, unsigned, false)
+VG_DEFINE_UPLOAD_ASYNC(cuMemcpyHtoDAsync_v2, CUdeviceptr, size_t, false)
+VG_DEFINE_UPLOAD_ASYNC(cuMemcpyHtoDAsync_v2_ptsz, CUdeviceptr, size_t, true)
+VG_DEFINE_DOWNLOAD_ASYNC(cuMemcpyDtoHAsync, CUdeviceptr_v1, unsigned, false)
+VG_DEFINE_DOWNLOAD_ASYNC(cuMemcpyDtoHAsync_v2, CUdeviceptr, size_t, false)
+VG_DEFINE_DOWNLOAD_ASYNC(cuMemcpyDtoHAsync_v2_ptsz, CUdeviceptr, size_t, true)
 
 // ---- within a device
 
@@ -200,6 +242,49 @@ VG_DEFINE_FROM_ARRAY(cuMemcpyAtoD_v2_ptds, CUdeviceptr, size_t, true)
 VG_DEFINE_ARRAYS(cuMemcpyAtoA, unsigned, false)
 VG_DEFINE_ARRAYS(cuMemcpyAtoA_v2, size_t, false)
 VG_DEFINE_ARRAYS(cuMemcpyAtoA_v2_ptds, size_t, true)
+
+// ---- of a row of an array, from and to the host
+
+#define VG_DEFINE_UPLOAD_ROW(name, size, per_thread)                               \
+	VG_API(name, CUarray to, size offset, const void *from, size bytes)        \
+	{                                                                          \
+		VG_FROM_HOST(VG_COPY_ROWS, from, bytes, per_thread,                \
+			     VG_CALL(name, to, offset, from, bytes));              \
+	}
+
+#define VG_DEFINE_DOWNLOAD_ROW(name, size, per_thread)                             \
+	VG_API(name, void *to, CUarray from, size offset, size bytes)              \
+	{                                                                          \
+		VG_FROM_HOST(VG_COPY_ROWS, to, bytes, per_thread,                  \
+			     VG_CALL(name, to, from, offset, bytes));              \
+	}
+
+#define VG_DEFINE_UPLOAD_ROW_ASYNC(name, size, per_thread)                                      \
+	VG_API(name, CUarray to, size offset, const void *from, size bytes, CUstream stream)    \
+	{                                                                                       \
+		VG_FROM_HOST_ASYNC(VG_COPY_ROWS, from, bytes, stream, per_thread,               \
+				   VG_CALL(name, to, offset, from, bytes, stream));             \
+	}
+
+#define VG_DEFINE_DOWNLOAD_ROW_ASYNC(name, size, per_thread)                                    \
+	VG_API(name, void *to, CUarray from, size offset, size bytes, CUstream stream)          \
+	{                                                                                       \
+		VG_FROM_HOST_ASYNC(VG_COPY_ROWS, to, bytes, stream, per_thread,                 \
+				   VG_CALL(name, to, from, offset, bytes, stream));             \
+	}
+
+VG_DEFINE_UPLOAD_ROW(cuMemcpyHtoA, unsigned, false)
+VG_DEFINE_UPLOAD_ROW(cuMemcpyHtoA_v2, size_t, false)
+VG_DEFINE_UPLOAD_ROW(cuMemcpyHtoA_v2_ptds, size_t, true)
+VG_DEFINE_DOWNLOAD_ROW(cuMemcpyAtoH, unsigned, false)
+VG_DEFINE_DOWNLOAD_ROW(cuMemcpyAtoH_v2, size_t, false)
+VG_DEFINE_DOWNLOAD_ROW(cuMemcpyAtoH_v2_ptds, size_t, true)
+VG_DEFINE_UPLOAD_ROW_ASYNC(cuMemcpyHtoAAsync, unsigned, false)
+VG_DEFINE_UPLOAD_ROW_ASYNC(cuMemcpyHtoAAsync_v2, size_t, false)
+VG_DEFINE_UPLOAD_ROW_ASYNC(cuMemcpyHtoAAsync_v2_ptsz, size_t, true)
+VG_DEFINE_DOWNLOAD_ROW_ASYNC(cuMemcpyAtoHAsync, unsigned, false)
+VG_DEFINE_DOWNLOAD_ROW_ASYNC(cuMemcpyAtoHAsync_v2, size_t, false)
+VG_DEFINE_DOWNLOAD_ROW_ASYNC(cuMemcpyAtoHAsync_v2_ptsz, size_t, true)
 
 // ---- between two contexts
 

@@ -85,6 +85,8 @@ VG_API(cuLaunchGridAsync, CUfunction function, int width, int height, CUstream s
 
 // ---- one kernel on several GPUs
 
+// vg_most_launches is more than the number of GPUs of a machine. The driver allows one launch on each
+// GPU.
 enum { vg_most_launches = 64 };
 
 static void vg_begin_together(struct vg_state *state, struct vg_ticket *tickets,
@@ -109,7 +111,9 @@ VG_API(cuLaunchCooperativeKernelMultiDevice, CUDA_LAUNCH_PARAMS *list, unsigned 
 	struct vg_ticket tickets[vg_most_launches];
 	CUresult result;
 
-	if (!state || !list || count > vg_most_launches)
+	if (state && count > vg_most_launches)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!state || !list)
 		return VG_CALL(cuLaunchCooperativeKernelMultiDevice, list, count, flags);
 	vg_begin_together(state, tickets, list, count);
 	result = VG_CALL(cuLaunchCooperativeKernelMultiDevice, list, count, flags);

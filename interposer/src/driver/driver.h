@@ -212,6 +212,24 @@
 	X(cuMemcpyDtoH, void *, CUdeviceptr_v1, unsigned)                                          \
 	X(cuMemcpyDtoH_v2, void *, CUdeviceptr, size_t)                                            \
 	X(cuMemcpyDtoH_v2_ptds, void *, CUdeviceptr, size_t)                                       \
+	X(cuMemcpyHtoDAsync, CUdeviceptr_v1, const void *, unsigned, CUstream)                     \
+	X(cuMemcpyHtoDAsync_v2, CUdeviceptr, const void *, size_t, CUstream)                       \
+	X(cuMemcpyHtoDAsync_v2_ptsz, CUdeviceptr, const void *, size_t, CUstream)                  \
+	X(cuMemcpyDtoHAsync, void *, CUdeviceptr_v1, unsigned, CUstream)                           \
+	X(cuMemcpyDtoHAsync_v2, void *, CUdeviceptr, size_t, CUstream)                             \
+	X(cuMemcpyDtoHAsync_v2_ptsz, void *, CUdeviceptr, size_t, CUstream)                        \
+	X(cuMemcpyHtoA, CUarray, unsigned, const void *, unsigned)                                 \
+	X(cuMemcpyHtoA_v2, CUarray, size_t, const void *, size_t)                                  \
+	X(cuMemcpyHtoA_v2_ptds, CUarray, size_t, const void *, size_t)                             \
+	X(cuMemcpyAtoH, void *, CUarray, unsigned, unsigned)                                       \
+	X(cuMemcpyAtoH_v2, void *, CUarray, size_t, size_t)                                        \
+	X(cuMemcpyAtoH_v2_ptds, void *, CUarray, size_t, size_t)                                   \
+	X(cuMemcpyHtoAAsync, CUarray, unsigned, const void *, unsigned, CUstream)                  \
+	X(cuMemcpyHtoAAsync_v2, CUarray, size_t, const void *, size_t, CUstream)                   \
+	X(cuMemcpyHtoAAsync_v2_ptsz, CUarray, size_t, const void *, size_t, CUstream)              \
+	X(cuMemcpyAtoHAsync, void *, CUarray, unsigned, unsigned, CUstream)                        \
+	X(cuMemcpyAtoHAsync_v2, void *, CUarray, size_t, size_t, CUstream)                         \
+	X(cuMemcpyAtoHAsync_v2_ptsz, void *, CUarray, size_t, size_t, CUstream)                    \
 	X(cuMemcpy2D, const CUDA_MEMCPY2D_v1 *)                                                    \
 	X(cuMemcpy2D_v2, const CUDA_MEMCPY2D *)                                                    \
 	X(cuMemcpy2D_v2_ptds, const CUDA_MEMCPY2D *)                                               \
