@@ -45,6 +45,7 @@ type record struct {
 	StartTime uint64 `json:"startTime"`
 	Address   string `json:"address"`
 	Kubectl   string `json:"kubectl"`
+	Runtime   string `json:"runtime"`
 }
 
 // A Cluster is a running cluster.
@@ -118,6 +119,9 @@ func (c *Cluster) Kubeconfig() string { return filepath.Join(c.StateDir, kubecon
 
 // Kubectl returns the path of the cluster's own version of kubectl.
 func (c *Cluster) Kubectl() string { return c.record.Kubectl }
+
+// Runtime returns the name of the component that is the node's container runtime.
+func (c *Cluster) Runtime() string { return c.record.Runtime }
 
 // RestConfig returns a copy of the administrator's configuration.
 func (c *Cluster) RestConfig() *rest.Config { return rest.CopyConfig(c.config) }

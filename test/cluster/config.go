@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// capSysResource is the kernel's number of the capability to lower a process's oom_score_adj.
-const capSysResource = 24
-
 // SandboxImage is the image of the process that holds the namespaces of a pod.
 const SandboxImage = "localhost/nri-vgpu/pause:test"
 
@@ -101,7 +98,7 @@ func cniConfig(pods string) string {
 // kubeletConfiguration changes only those defaults of the kubelet that do not suit an ordinary
 // machine. The machine's disk may be nearly full, the machine may swap, and its cgroups may be of
 // version 1.
-func kubeletConfiguration() string {
+func kubeletConfiguration(runtimeSocket string) string {
 	return `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication:
@@ -111,7 +108,7 @@ authentication:
 authorization: {mode: Webhook}
 tlsCertFile: ` + pkiDir + `/kubelet.crt
 tlsPrivateKeyFile: ` + pkiDir + `/kubelet.key
-containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+containerRuntimeEndpoint: unix://` + runtimeSocket + `
 staticPodPath: ` + manifestDir + `
 clusterDomain: cluster.local
 clusterDNS: [` + dnsAddress + `]

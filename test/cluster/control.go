@@ -160,16 +160,21 @@ func (c *Cluster) execWith(ctx context.Context, stdin io.Reader, argv ...string)
 	return stdout.String(), nil
 }
 
-// LoadImage imports the images of an OCI archive into the node.
+// LoadImage imports the image of an OCI archive into the node. Standard input passes the archive,
+// because the node's view of the machine's files may be older than the archive.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 	f, err := os.Open(archive)
 	if err != nil {
 		return fmt.Errorf("load image: %w", err)
 	}
 	defer f.Close()
-	// Standard input passes the archive: the node's view of the machine's files may be older than
-	// the archive.
-	if _, err := c.execWith(ctx, f, "ctr", "--namespace=k8s.io", "images", "import", "-"); err != nil {
+	command := []string{"ctr", "--namespace=k8s.io", "images", "import", "-"}
+	if c.Runtime() == CRIO {
+		if command, err = crioImport(archive); err != nil {
+			return fmt.Errorf("load image: %w", err)
+		}
+	}
+	if _, err := c.execWith(ctx, f, command...); err != nil {
 		return fmt.Errorf("load image %s: %w", archive, err)
 	}
 	return nil

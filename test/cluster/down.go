@@ -57,7 +57,7 @@ func Down(o Options) error {
 
 // ownNames are the possible names at the top level of a cluster's state directory.
 var ownNames = map[string]bool{
-	"cluster.json": true, "containerd": true, "control.sock": true, "etcd": true, "kubeconfig": true,
+	"cluster.json": true, "containerd": true, "containers": true, "control.sock": true, "etcd": true, "kubeconfig": true,
 	"kubelet": true, "logs": true, "pause.tar": true, "rootfs": true, "spec.json": true, "tree": true,
 }
 

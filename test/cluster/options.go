@@ -44,6 +44,9 @@ type Options struct {
 	// ContainerdLine and KubeletLine choose other versions of containerd and kubelet than the
 	// newest, such as "1.7" and "1.34".
 	ContainerdLine, KubeletLine string
+	// CRIO is a directory with CRI-O's programs crio and pinns. CRI-O then is the node's runtime,
+	// with the machine's conmon and skopeo. "" makes containerd the runtime.
+	CRIO string
 	// GPU equips the node with GPUs. The default is no GPU.
 	GPU *GPU
 	// Containerd and Kubelet are texts that Up appends to the configurations of containerd and

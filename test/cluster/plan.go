@@ -15,6 +15,7 @@ import (
 const (
 	Etcd              = "etcd"
 	Containerd        = "containerd"
+	CRIO              = "crio"
 	APIServer         = "kube-apiserver"
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "kube-scheduler"
@@ -43,10 +44,10 @@ func cgroupOf(name string) string { return cgroupRoot + "/" + name }
 
 // clearedPaths are paths at which the node's own content hides the machine's files.
 var clearedPaths = []string{
-	"/etc/cdi", "/etc/cni", "/etc/containerd", "/etc/kubernetes", "/etc/ld.so.preload", "/etc/nri",
+	"/etc/cdi", "/etc/cni", "/etc/containerd", "/etc/containers", "/etc/crio", "/etc/kubernetes", "/etc/ld.so.preload", "/etc/nri",
 	"/etc/nvidia-container-runtime", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf",
 	"/opt/cni", "/opt/containerd", "/opt/nri", "/opt/nri-vgpu",
-	"/var/lib/cni", "/var/lib/containerd", "/var/lib/etcd", "/var/lib/kubelet", "/var/lib/nri-vgpu",
+	"/var/lib/cni", "/var/lib/containerd", "/var/lib/containers", "/var/lib/crio", "/var/lib/etcd", "/var/lib/kubelet", "/var/lib/nri-vgpu",
 	"/var/log/containers", "/var/log/pods",
 }
 
@@ -54,6 +55,7 @@ var clearedPaths = []string{
 // snapshots cannot be an overlay on an overlay.
 var ownDirs = map[string]string{
 	"containerd":      "/var/lib/containerd",
+	"containers":      "/var/lib/containers",
 	"etcd":            "/var/lib/etcd",
 	"kubelet":         "/var/lib/kubelet",
 	"logs/containers": "/var/log/containers",
@@ -70,7 +72,7 @@ const (
 // copies returns the programs that the node gets as copies instead of mounts, by path on the node.
 // runc runs itself from an overlay of its own directory, where a mounted file is not visible.
 func (p plan) copies() map[string]string {
-	shim := p.Binaries[components.WithoutSeccomp]
+	shim := p.Binaries[components.ReducedRunc]
 	if shim == "" {
 		return map[string]string{runcPath: p.Binaries["runc"]}
 	}
@@ -80,7 +82,7 @@ func (p plan) copies() map[string]string {
 // mountedAt returns the path at which a program is mounted on the node, or "" for a copied program.
 func mountedAt(name string) string {
 	switch name {
-	case "runc", components.WithoutSeccomp:
+	case "runc", components.ReducedRunc:
 		return ""
 	case "bridge", "host-local", "loopback":
 		return filepath.Join("/opt/cni/bin", name)
@@ -128,18 +130,26 @@ func (p plan) makeDirs() error {
 	return os.Chmod(filepath.Join(p.StateDir, "etcd"), 0o700)
 }
 
-func (p plan) components() []node.Component {
-	containerd := node.Component{
+// runtime returns the container runtime.
+func (p plan) runtime() node.Component {
+	if p.CRIO != "" {
+		return node.Component{Name: CRIO, Args: []string{"crio"}, Ready: node.Probe{Socket: crioSocket}}
+	}
+	return node.Component{
 		Name:  Containerd,
 		Args:  []string{"containerd", "--config=/etc/containerd/config.toml"},
-		Ready: node.Probe{Socket: "/run/containerd/containerd.sock"},
+		Ready: node.Probe{Socket: containerdSocket},
 	}
+}
+
+func (p plan) components() []node.Component {
+	runtime := p.runtime()
 	address := p.link.node.Addr().String()
 	kubelet := node.Component{
 		Name: Kubelet,
 		Args: []string{"kubelet", "--config=" + kubeletConfig, "--kubeconfig=" + kubeDir + "/kubelet.conf",
 			"--hostname-override=" + p.Name, "--node-ip=" + address},
-		After: []string{Containerd},
+		After: []string{runtime.Name},
 		Ready: node.Probe{URL: "http://127.0.0.1:10248/healthz"},
 	}
 	if p.GPU != nil {
@@ -147,10 +157,10 @@ func (p plan) components() []node.Component {
 		kubelet.Args = append(kubelet.Args, "--node-labels=nri-vgpu.io/gpu=true")
 	}
 	if p.Control != nil {
-		return []node.Component{containerd, kubelet}
+		return []node.Component{runtime, kubelet}
 	}
 	kubelet.After = append(kubelet.After, APIServer)
-	return append([]node.Component{containerd}, append(p.controlPlane(address), kubelet)...)
+	return append([]node.Component{runtime}, append(p.controlPlane(address), kubelet)...)
 }
 
 func (p plan) controlPlane(address string) []node.Component {

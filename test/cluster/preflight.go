@@ -40,22 +40,3 @@ func hasOverlay() bool {
 	fileSystems, err := os.ReadFile("/proc/filesystems")
 	return err == nil && slices.Contains(strings.Fields(string(fileSystems)), "overlay")
 }
-
-// hasCapability reports whether the process has a capability. The kernel lists capabilities as a
-// bit set.
-func hasCapability(number uint) bool {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return false
-	}
-	for _, line := range strings.Split(string(status), "\n") {
-		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			var bits uint64
-			if _, err := fmt.Sscanf(strings.TrimSpace(value), "%x", &bits); err != nil {
-				return false
-			}
-			return bits&(1<<number) != 0
-		}
-	}
-	return false
-}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/pki"
 )
 
@@ -53,10 +54,13 @@ func (t tree) copy(path, source string) error {
 // writeConfig writes all files that the components read.
 func (t tree) writeConfig(p plan) error {
 	files := []struct{ path, content string }{
-		{"/etc/containerd/config.toml", containerdConfig(p.ContainerdLine, hasCapability(capSysResource)) + p.Containerd},
+		{"/etc/containerd/config.toml", containerdConfig(p.ContainerdLine, components.MayLowerOOMScore()) + p.Containerd},
+		{"/etc/crio/crio.conf", crioConfig()},
+		{"/etc/containers/storage.conf", imageStorage},
+		{"/etc/containers/policy.json", imagePolicy},
 		{"/etc/nvidia-container-runtime/config.toml", nvidiaRuntimeConfig},
 		{"/etc/cni/net.d/10-bridge.conflist", cniConfig(p.link.pods.String())},
-		{kubeletConfig, kubeletConfiguration() + p.Kubelet},
+		{kubeletConfig, kubeletConfiguration(p.runtime().Ready.Socket) + p.Kubelet},
 		{"/etc/hostname", p.Name + "\n"},
 		{"/etc/hosts", "127.0.0.1 localhost\n" + p.link.node.Addr().String() + " " + p.Name + "\n"},
 		{"/etc/resolv.conf", "# Pods resolve no names: the cluster has no DNS server.\n"},

@@ -79,6 +79,23 @@ func TestWorkerRunsNoControlPlane(t *testing.T) {
 	}
 }
 
+// TestRuntimeOfTheNode checks that a directory with CRI-O's programs replaces containerd.
+func TestRuntimeOfTheNode(t *testing.T) {
+	for dir, want := range map[string]struct{ name, socket string }{
+		"":     {Containerd, containerdSocket},
+		"/bin": {CRIO, crioSocket},
+	} {
+		p := plan{Options: Options{Name: "node", CRIO: dir, Control: &Cluster{Address: "198.18.0.2"}}}
+		all := p.components()
+		if all[0].Name != want.name || all[0].Ready.Socket != want.socket || !slices.Equal(all[1].After, []string{want.name}) {
+			t.Errorf("directory %q: components %+v, want %s", dir, all, want.name)
+		}
+	}
+	if _, err := crioPrograms(t.TempDir()); err == nil || !strings.Contains(err.Error(), "crio") {
+		t.Errorf("an empty directory: %v", err)
+	}
+}
+
 func TestOptions(t *testing.T) {
 	for name, o := range map[string]Options{
 		"upper case":         {Name: "Demo"},
@@ -171,7 +188,7 @@ func TestNodeReady(t *testing.T) {
 // TestConfigurationsParse checks that components report a mistake in their configuration only when
 // they start.
 func TestConfigurationsParse(t *testing.T) {
-	configs := map[string]string{"nvidia-container-runtime": nvidiaRuntimeConfig}
+	configs := map[string]string{"nvidia-container-runtime": nvidiaRuntimeConfig, "crio": crioConfig(), "storage": imageStorage}
 	for line := range components.ContainerdVersions {
 		configs["containerd "+line] = containerdConfig(line, false)
 	}
@@ -181,7 +198,7 @@ func TestConfigurationsParse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, text := range map[string]string{"kubelet": kubeletConfiguration(), "cni": cniConfig("10.244.7.0/24")} {
+	for name, text := range map[string]string{"kubelet": kubeletConfiguration(crioSocket), "cni": cniConfig("10.244.7.0/24")} {
 		var v map[string]any
 		if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -209,7 +226,7 @@ func TestSpecNamesEveryProgram(t *testing.T) {
 	if got := p.copies(); got[runcPath] != "/c/runc" || len(got) != 1 {
 		t.Errorf("copies %v", got)
 	}
-	p.Binaries["without-seccomp"] = "/c/shim"
+	p.Binaries[components.ReducedRunc] = "/c/shim"
 	if got := p.copies(); got[runcPath] != "/c/shim" || got[runcBehind] != "/c/runc" {
 		t.Errorf("copies %v", got)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -74,7 +75,11 @@ func (o Options) withBinaries(ctx context.Context) (Options, error) {
 		return o, err
 	}
 	builder := components.Builder{Root: o.Root, Downloads: o.Downloads, Out: o.Out}
-	o.Binaries, err = builder.Build(ctx, modules)
+	if o.Binaries, err = builder.Build(ctx, modules); err != nil || o.CRIO == "" {
+		return o, err
+	}
+	programs, err := crioPrograms(o.CRIO)
+	maps.Copy(o.Binaries, programs)
 	return o, err
 }
 
@@ -180,7 +185,7 @@ func (p plan) start() (record, error) {
 	}
 	r := record{
 		Name: p.Name, Device: p.link.device, Pid: started.Pid, StartTime: startTime,
-		Address: p.link.node.Addr().String(), Kubectl: p.Binaries["kubectl"],
+		Address: p.link.node.Addr().String(), Kubectl: p.Binaries["kubectl"], Runtime: p.runtime().Name,
 	}
 	if err := r.write(p.StateDir); err != nil {
 		return record{}, errors.Join(err, endProcess(r.Pid, r.StartTime))
@@ -207,7 +212,7 @@ func (p plan) connect(pid int) error {
 	return p.link.connectPods(network)
 }
 
-// waitReady waits for the components, loads the images as soon as containerd accepts them, and
+// waitReady waits for the components, loads the images as soon as the runtime serves, and
 // waits until pods can be created and run.
 func (c *Cluster) waitReady(ctx context.Context, progress *progress) error {
 	if err := c.waitComponents(ctx, progress); err != nil {
@@ -240,9 +245,9 @@ func (c *Cluster) waitComponents(ctx context.Context, progress *progress) error 
 			}
 			ready[s.Name] = true
 			progress.say("%s serves", s.Name)
-			if s.Name == Containerd {
+			if s.Name == c.Runtime() {
 				if err := c.loadImages(ctx); err != nil {
-					return c.withLog(Containerd, err)
+					return c.withLog(s.Name, err)
 				}
 			}
 		}

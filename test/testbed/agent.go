@@ -37,12 +37,12 @@ func (b *Bed) RestartAgent(ctx context.Context, timeout time.Duration) error {
 	if err := b.patchAgent(ctx, map[string]any{"metadata": map[string]any{"annotations": now}}); err != nil {
 		return err
 	}
-	return b.waitAgent(ctx, timeout)
+	return b.WaitAgent(ctx, timeout)
 }
 
-// waitAgent waits until each node's new agent reports itself ready. Kubelet probes only every five
+// WaitAgent waits until each node's new agent reports itself ready. Kubelet probes only every five
 // seconds.
-func (b *Bed) waitAgent(ctx context.Context, timeout time.Duration) error {
+func (b *Bed) WaitAgent(ctx context.Context, timeout time.Duration) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		last = b.agentReady(ctx)
@@ -124,7 +124,7 @@ func (b *Bed) StartAgent(ctx context.Context, timeout time.Duration) error {
 	if err := b.patchAgent(ctx, onNodes(nil)); err != nil {
 		return err
 	}
-	return b.waitAgent(ctx, timeout)
+	return b.WaitAgent(ctx, timeout)
 }
 
 // KillAgent kills the agent's processes with SIGKILL. Kubelet restarts the agent.

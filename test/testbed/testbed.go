@@ -51,6 +51,8 @@ type Options struct {
 	// ContainerdLine and KubeletLine choose other versions than the newest, such as "1.7" and
 	// "1.34".
 	ContainerdLine, KubeletLine string
+	// CRIO is a directory with CRI-O's programs, or "" for containerd; see cluster.Options.
+	CRIO string
 	// Downloads is the address of the Kubernetes project's programs, or "" to build Kubernetes from
 	// its sources.
 	Downloads string

@@ -131,7 +131,7 @@ func (b *Bed) Down(keepLogs bool) error {
 func (o Options) cluster() cluster.Options {
 	return cluster.Options{
 		Name: o.Name, Root: o.Source, Downloads: o.Downloads, Containerd: o.Containerd, Kubelet: o.Kubelet, Out: logWriter{o.Log},
-		ContainerdLine: o.ContainerdLine, KubeletLine: o.KubeletLine, APIServer: o.APIServer,
+		ContainerdLine: o.ContainerdLine, KubeletLine: o.KubeletLine, CRIO: o.CRIO, APIServer: o.APIServer,
 	}
 }
 

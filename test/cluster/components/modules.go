@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Module is one tools module of the repository, tools/<Name>. The module's go.mod pins the
@@ -81,7 +83,7 @@ func Modules() []Module {
 			},
 			FirstBuild: time.Minute,
 		},
-		runcModule(hasLibseccomp()),
+		runcModule(hasLibseccomp(), !hasLibseccomp() || !MayLowerOOMScore()),
 		{
 			Name:       "etcd",
 			Programs:   []Program{{"etcd", "go.etcd.io/etcd/server/v3"}},
@@ -171,13 +173,13 @@ const (
 	VolcanoLedgerNext    = "ledger-next"
 )
 
-// WithoutSeccomp is the program by which Kubernetes' pods run on a runc without system call filters
-// (tools/runc).
-const WithoutSeccomp = "without-seccomp"
+// ReducedRunc is the program by which Kubernetes' pods run on a machine that lacks libseccomp,
+// CAP_SYS_RESOURCE or cgroups for huge pages (tools/runc).
+const ReducedRunc = "reduced-runc"
 
 // runcModule returns runc. If libseccomp can be linked, runc has system call filters, as on any
-// node.
-func runcModule(seccomp bool) Module {
+// node. reduced adds ReducedRunc.
+func runcModule(seccomp, reduced bool) Module {
 	m := Module{
 		Name:     "runc",
 		Programs: []Program{{"runc", "github.com/opencontainers/runc"}},
@@ -187,9 +189,10 @@ func runcModule(seccomp bool) Module {
 	}
 	if seccomp {
 		m.Tags = "seccomp"
-	} else {
+	}
+	if reduced {
 		m.Programs = append(m.Programs,
-			Program{WithoutSeccomp, "github.com/nri-vgpu/nri-vgpu/tools/runc/without-seccomp"})
+			Program{ReducedRunc, "github.com/nri-vgpu/nri-vgpu/tools/runc/reduced-runc"})
 	}
 	return m
 }
@@ -197,4 +200,13 @@ func runcModule(seccomp bool) Module {
 // hasLibseccomp reports whether this machine can link a program with libseccomp.
 func hasLibseccomp() bool {
 	return exec.Command("pkg-config", "--exists", "libseccomp").Run() == nil
+}
+
+// MayLowerOOMScore reports whether a process on this machine can lower its oom_score_adj, for which
+// the kernel requires CAP_SYS_RESOURCE.
+func MayLowerOOMScore() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	err := unix.Capget(&header, &sets[0])
+	return err == nil && sets[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }

@@ -262,3 +262,29 @@ func pack(archive, dir string) error {
 	}
 	return out.Close()
 }
+
+// Name returns the name of the image in an archive.
+func Name(archive string) (string, error) {
+	f, err := os.Open(archive)
+	if err != nil {
+		return "", fmt.Errorf("name of an image: %w", err)
+	}
+	defer f.Close()
+	for r := tar.NewReader(f); ; {
+		header, err := r.Next()
+		if err != nil {
+			return "", fmt.Errorf("name of the image in %s: no index.json: %w", archive, err)
+		}
+		if header.Name != "index.json" {
+			continue
+		}
+		index, err := v1.ParseIndexManifest(r)
+		if err != nil {
+			return "", fmt.Errorf("name of the image in %s: %w", archive, err)
+		}
+		if len(index.Manifests) != 1 || index.Manifests[0].Annotations[containerdName] == "" {
+			return "", fmt.Errorf("archive %s does not contain one image with a name", archive)
+		}
+		return index.Manifests[0].Annotations[containerdName], nil
+	}
+}

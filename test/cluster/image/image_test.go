@@ -80,6 +80,9 @@ func testBuild(t *testing.T, plain bool) {
 	if err := Build(archive, spec); err != nil {
 		t.Fatal(err)
 	}
+	if name, err := Name(archive); err != nil || name != spec.Name {
+		t.Errorf("the archive's image is %q, %v", name, err)
+	}
 	index, err := unpack(t, archive).ImageIndex()
 	if err != nil {
 		t.Fatal(err)
