@@ -152,7 +152,7 @@ pictures: image root ## make the documents' pictures of the web page
 	VIEW_PICTURES=$(CURDIR)/docs/pictures $(GO) test -count=1 -v -run '^TestPage$$' ./test/e2e/view
 
 .PHONY: e2e-matrix
-e2e-matrix: image root ## run a smoke test on other versions of containerd and kubelet; ARGS=-matrix.only=1.7/1.34
+e2e-matrix: image root ## run a smoke test on other runtimes and kubelets; ARGS=-matrix.only=1.7/1.34
 	$(GO) test -count=1 -timeout 60m -v ./test/e2e/matrix -args -matrix.write $(ARGS)
 
 .PHONY: e2e-helm

@@ -4,6 +4,7 @@ package matrix
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,6 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
-	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
@@ -204,6 +204,34 @@ func refusedWith(words string) func(*corev1.Pod) bool {
 	}
 }
 
+// joined runs a process in a running container, as kubectl exec does. The agent lists the process,
+// and by the oracle the process gets the container's limit and not a byte more.
+func (s *suite) joined() {
+	const mib = 2048
+	s.create(testbed.Pod("joins", testbed.Container("main", testbed.Limits{testbed.Memory: mib}, "linger")))
+	pod := s.running("joins")
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, stderr, err := s.bed.ExecOutput(ctx, pod.Name, "fill", "--hold", "3600")
+		ended <- fmt.Errorf("fill ended: %w: %s", err, stderr)
+	}()
+	labels := map[string]string{"namespace": pod.Namespace, "pod": pod.Name, "container": "main"}
+	eventually.Holds(s, patience, "the process is registered and fills the limit", func() bool {
+		select {
+		case err := <-ended:
+			s.Fatal(err)
+		default:
+		}
+		held, err := s.bed.Held(pod)
+		s.must(err)
+		processes, err := s.bed.Metric(s.Context(), "nri_vgpu_container_processes", labels)
+		return err == nil && processes == 1 && held[s.bed.UUIDs[0]]+held[s.bed.UUIDs[1]] == mib<<20
+	})
+	s.must(s.bed.Delete(s.Context(), pod.Name))
+}
+
 func (s *suite) restarted() {
 	s.must(s.bed.RestartAgent(s.Context(), patience))
 	s.checkStays()
@@ -211,9 +239,17 @@ func (s *suite) restarted() {
 	s.must(s.bed.Delete(s.Context(), "beside"))
 }
 
+func (s *suite) killed() {
+	s.must(s.bed.KillAgent(s.Context()))
+	s.must(s.bed.WaitAgent(s.Context(), patience))
+	s.fills("after", 8192)
+	s.checkStays()
+	s.must(s.bed.Delete(s.Context(), "after"))
+}
+
 // guarded restarts the runtime, which loads the guard, and removes the agent.
 func (s *suite) guarded() {
-	s.must(s.bed.Cluster.Restart(s.Context(), cluster.Containerd))
+	s.must(s.bed.Cluster.Restart(s.Context(), s.bed.Cluster.Runtime()))
 	eventually.Holds(s, patience, "the guard runs", func() bool {
 		_, loaded, err := guardfile.Loaded(filepath.Join(s.bed.Cluster.Root(), "run/nri-vgpu"))
 		s.must(err)

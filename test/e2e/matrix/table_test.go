@@ -3,15 +3,16 @@
 package matrix
 
 import (
+	"debug/buildinfo"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 )
 
@@ -21,56 +22,61 @@ const (
 	tableEnd   = "<!-- end of the matrix -->\n"
 )
 
+// runtimeNames are the runtimes' names in the table, by their names on the Node.
+var runtimeNames = map[string]string{"containerd": "containerd", "cri-o": "CRI-O"}
+
 // row is one node of the table.
 type row struct {
 	node
-	nri, runtime, kubeletVersion, method string
+	nri, runtimeVersion, kubeletVersion, method string
 }
 
 // versions reads the versions from the Node, and checks that they are the requested versions.
 func (r *row) versions(s *suite) {
 	n, err := s.bed.Node(s.Context())
 	s.must(err)
-	r.runtime = strings.TrimSuffix(strings.TrimPrefix(n.Status.NodeInfo.ContainerRuntimeVersion, "containerd://"), "+unknown")
+	name, version, _ := strings.Cut(n.Status.NodeInfo.ContainerRuntimeVersion, "://")
+	version, _, _ = strings.Cut(strings.TrimPrefix(version, "v"), "+")
+	r.runtimeVersion = runtimeNames[name] + " " + version
 	r.kubeletVersion = n.Status.NodeInfo.KubeletVersion
-	if want := strings.TrimPrefix(components.ContainerdVersions[r.containerd], "v"); strings.TrimPrefix(r.runtime, "v") != want {
-		s.Fatalf("the node runs containerd %s, want %s", r.runtime, want)
+	if r.runtime != cluster.CRIO && "v"+version != components.ContainerdVersions[r.runtime] {
+		s.Fatalf("the node runs containerd %s, want %s", version, components.ContainerdVersions[r.runtime])
 	}
 	if want := components.KubeletVersions[r.kubelet]; r.kubeletVersion != want {
 		s.Fatalf("the node runs kubelet %s, want %s", r.kubeletVersion, want)
 	}
+	r.nri = nriVersion(s)
 }
 
-var nriModule = regexp.MustCompile(`github.com/containerd/nri v(\S+)`)
-
-// nriVersion returns the version of NRI with which containerd was built.
-func nriVersion(t *testing.T, source, line string) string {
-	t.Helper()
-	directory := "containerd-" + line
-	if line == components.DefaultContainerd {
-		directory = "containerd"
+// nriVersion returns the version of NRI with which the node's runtime was built.
+func nriVersion(s *suite) string {
+	s.Helper()
+	program := filepath.Join(s.bed.Cluster.Root(), "usr/local/bin", s.bed.Cluster.Runtime())
+	info, err := buildinfo.ReadFile(program)
+	s.must(err)
+	for _, module := range info.Deps {
+		if module.Path == "github.com/containerd/nri" {
+			return strings.TrimPrefix(module.Version, "v")
+		}
 	}
-	content, err := os.ReadFile(filepath.Join(source, "tools", directory, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	match := nriModule.FindSubmatch(content)
-	if match == nil {
-		t.Fatalf("tools/%s/go.mod does not name NRI", directory)
-	}
-	return string(match[1])
+	s.Fatalf("%s was built without NRI", program)
+	return ""
 }
 
 // line returns the row in the form of the table.
 func (r row) line(commit string) string {
-	return fmt.Sprintf("| %s | %s | %s | `%s` | %s, %s |\n", strings.TrimPrefix(r.runtime, "v"), r.nri,
+	return fmt.Sprintf("| %s | %s | %s | `%s` | %s, %s |\n", r.runtimeVersion, r.nri,
 		strings.TrimPrefix(r.kubeletVersion, "v"), r.method, time.Now().UTC().Format(time.DateOnly), commit)
 }
 
 // is reports whether a line of the table describes this node.
 func (n node) is(line string) bool {
+	runtime := "containerd " + n.runtime + "."
+	if n.runtime == cluster.CRIO {
+		runtime = "CRI-O "
+	}
 	cells := strings.Split(line, "|")
-	return len(cells) > 4 && strings.HasPrefix(strings.TrimSpace(cells[1]), n.containerd+".") &&
+	return len(cells) > 4 && strings.HasPrefix(strings.TrimSpace(cells[1]), runtime) &&
 		strings.HasPrefix(strings.TrimSpace(cells[3]), n.kubelet+".")
 }
 
@@ -107,7 +113,7 @@ func writeTable(t *testing.T, source string, rows []row) {
 	if !begins || !ends {
 		t.Fatalf("%s has no place for the table", document)
 	}
-	table := "| containerd | NRI | kubelet | injection | passed: date, commit |\n|---|---|---|---|---|\n"
+	table := "| runtime | NRI | kubelet | injection | passed: date, commit |\n|---|---|---|---|---|\n"
 	for _, n := range nodes {
 		line := ""
 		for have := range strings.Lines(old) {
