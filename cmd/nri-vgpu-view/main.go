@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -25,6 +26,10 @@ import (
 
 // serviceAccountToken is the path at which kubelet mounts the token of a pod's service account.
 const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path, not a token
+
+// answersShare is the number of times that the answers of all agents fit into the memory limit. The
+// page, its copies for slow readers, and answers that are decoded take the rest.
+const answersShare = 16
 
 func main() {
 	os.Exit(daemon.Main(command()))
@@ -78,7 +83,7 @@ func run(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
-	v, err := view.New(view.Options{Agents: agents, Port: f.agentPort, TokenFile: f.tokenFile, Log: log})
+	v, err := view.New(view.Options{Agents: agents, Port: f.agentPort, TokenFile: f.tokenFile, MostBytes: debug.SetMemoryLimit(-1) / answersShare, Log: log})
 	if err != nil {
 		return err
 	}

@@ -159,8 +159,8 @@ func (p *parts) endpoint(cfg config.Config, certificates string, clients clients
 	return options
 }
 
-// overviewPatience bounds the wait for the driver.
-const overviewPatience = 5 * time.Second
+// overviewPatience bounds the wait for the driver. nri-vgpu-view waits 2 s for the agent.
+const overviewPatience = time.Second
 
 // overview returns the handler that serves the agent's data to nri-vgpu-view.
 func (p *parts) overview(ctx context.Context, log *slog.Logger) http.Handler {

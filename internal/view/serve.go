@@ -28,8 +28,8 @@ func (v *View) Handler(ctx context.Context) http.Handler {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+agentapi.ViewPath, http.StripPrefix(agentapi.ViewPath, http.FileServerFS(files)))
-	mux.Handle("GET "+agentapi.FleetPath, endpoint.Pages("application/json", func() []byte {
-		return encode(v.Fleet(ctx), v.Log)
+	mux.Handle("GET "+agentapi.FleetPath, endpoint.SharedPages("application/json", func() []byte {
+		return encode(v.collect(ctx), v.Log)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", policy)
@@ -40,7 +40,7 @@ func (v *View) Handler(ctx context.Context) http.Handler {
 	})
 }
 
-func encode(f agentapi.Fleet, log *slog.Logger) []byte {
+func encode(f fleetAnswer, log *slog.Logger) []byte {
 	text, err := json.Marshal(f)
 	if err != nil {
 		log.Error("failed to encode the data of the agents", "error", err)

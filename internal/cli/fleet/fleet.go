@@ -169,8 +169,19 @@ type Agent struct {
 	IP string
 	// Down is the reason that the agent cannot be queried, "" if the agent runs.
 	Down string
+	// Ready reports whether kubelet finds the pod ready, and the node is not lost.
+	Ready bool
 	// State describes the states of the pod's containers that do not run.
 	State string
+}
+
+// Away returns the reason not to query the agent over the network, "" for no reason. The pod of a
+// node without power keeps its state, but is not ready.
+func (a Agent) Away() string {
+	if a.Down == "" && !a.Ready {
+		return fmt.Sprintf("its pod %s is not ready", a.Pod)
+	}
+	return a.Down
 }
 
 // errNone reports that the namespace contains no agent.
@@ -185,8 +196,8 @@ func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {
 	byNode := map[string]Agent{}
 	for i := range pods {
 		if a, ok := agentOf(&pods[i]); ok {
-			// During an upgrade a node may have two pods. Agents prefers the pod that runs.
-			if have, twice := byNode[a.Node]; !twice || have.Down != "" {
+			// During an upgrade a node may have two pods. Agents prefers the pod that runs and is ready.
+			if have, twice := byNode[a.Node]; !twice || have.Down != "" || !have.Ready && a.Ready {
 				byNode[a.Node] = a
 			}
 		}
@@ -210,6 +221,9 @@ func agentOf(pod *corev1.Pod) (Agent, bool) {
 	if k := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container }); k < 0 || pod.Status.ContainerStatuses[k].State.Running == nil {
 		a.Down = fmt.Sprintf("its pod %s does not run", pod.Name)
 	}
+	a.Ready = slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 	a.State = stateOf(pod)
 	return a, true
 }

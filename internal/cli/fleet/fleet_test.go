@@ -30,6 +30,14 @@ func TestAgentOf(t *testing.T) {
 	if a, ok := agentOf(pod("n1", runs)); !ok || a != (Agent{Node: "n1", Pod: "nri-vgpu-x", State: "Running"}) {
 		t.Errorf("one that runs is %+v, %t", a, ok)
 	}
+	if a, _ := agentOf(pod("n1", runs)); a.Down != "" || a.Away() != "its pod nri-vgpu-x is not ready" {
+		t.Errorf("one on a node without power is %+v, away: %q", a, a.Away())
+	}
+	ready := pod("n1", runs)
+	ready.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	if a, _ := agentOf(ready); !a.Ready || a.Away() != "" {
+		t.Errorf("one that is ready is %+v, away: %q", a, a.Away())
+	}
 	crashes := pod("n1", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}})
 	crashes.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: "config.toml: line 3\n"}
 	a, ok := agentOf(crashes)

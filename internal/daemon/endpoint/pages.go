@@ -30,9 +30,10 @@ const (
 type pages struct {
 	contentType string
 	collect     func() []byte
+	shared      bool // a client may get the page of a collection that has begun
 
 	mu   sync.Mutex
-	next *page      // not begun; nil if no client waits
+	next *page      // for the next client; nil if no client waits
 	turn sync.Mutex // held while collecting
 }
 
@@ -47,6 +48,12 @@ type page struct {
 // calls collect concurrently.
 func Pages(contentType string, collect func() []byte) http.Handler {
 	return &pages{contentType: contentType, collect: collect}
+}
+
+// SharedPages returns a handler as Pages does. If a collection runs, a client gets its results, which
+// are older than the request by at most the duration of a collection.
+func SharedPages(contentType string, collect func() []byte) http.Handler {
+	return &pages{contentType: contentType, collect: collect, shared: true}
 }
 
 // Metrics returns a handler that serves metrics in Prometheus' text format to any number of
@@ -70,8 +77,8 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) // the client may have disconnected
 }
 
-// get waits for a page whose collection starts after the call. get returns nil if ctx ends
-// first.
+// get waits for a page whose collection starts after the call, or ends after the call if the page is
+// shared. get returns nil if ctx ends first.
 func (p *pages) get(ctx context.Context) *page {
 	p.mu.Lock()
 	next := p.next
@@ -93,14 +100,24 @@ func (p *pages) get(ctx context.Context) *page {
 func (p *pages) fill(next *page) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
-	p.mu.Lock()
-	p.next = nil
-	p.mu.Unlock()
+	if !p.shared {
+		p.close()
+	}
 	began := time.Now()
 	next.text = p.collect()
+	if p.shared {
+		p.close()
+	}
 	next.packed = sync.OnceValue(func() []byte { return pack(next.text) })
 	close(next.made)
 	time.Sleep(min(restShare*time.Since(began), mostRest))
+}
+
+// close makes get begin another page for further clients.
+func (p *pages) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = nil
 }
 
 // gather returns all series. An invalid series must not hide other series.

@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -64,6 +66,31 @@ func TestManyAskAtOnce(t *testing.T) {
 	if body := get(t, pages, ""); !strings.Contains(body, "value 7\n") {
 		t.Errorf("a client got a page from before it asked:\n%s", body)
 	}
+}
+
+// TestSharedPages checks that a client gets the results of a collection that runs, and not the results
+// of a collection that has ended.
+func TestSharedPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, end := 0, make(chan struct{})
+		pages := SharedPages("text/plain", func() []byte {
+			n++
+			<-end
+			return []byte(strconv.Itoa(n))
+		})
+		got := make(chan string, 2)
+		for range 2 {
+			go func() { got <- get(t, pages, "") }()
+			synctest.Wait() // the collection has begun
+		}
+		close(end)
+		if first, second := <-got, <-got; first != "1" || second != "1" {
+			t.Errorf("clients get %s and %s, want 1", first, second)
+		}
+		if later := get(t, pages, ""); later != "2" {
+			t.Errorf("a later client gets %s, want 2", later)
+		}
+	})
 }
 
 func get(t *testing.T, h http.Handler, encoding string) string {
