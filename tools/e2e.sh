@@ -30,14 +30,14 @@ build() { # DIRECTORY...: builds the tests of directories once
 
 # run NAME DIRECTORY ARGUMENT...: runs a test program in its directory, as go test does.
 run() {
-  local name=$1 directory=$2
+  local name=$1 directory=$2 began=$SECONDS
   printf '%s\n' "${@:2}" >"$logs/$name.command"
   shift 2
   if (cd "$directory" && "$OLDPWD/$logs/${directory##*/}.test" -test.v -test.parallel 4 -test.timeout 40m "$@" 2>&1) |
     tee "$logs/$name.log" | sed -u "s/^/$name: /"; then
-    echo "e2e: $name passed"
+    echo "e2e: $name passed in $((SECONDS - began)) s"
   else
-    echo "e2e: $name FAILED"
+    echo "e2e: $name FAILED after $((SECONDS - began)) s"
     reasons "$name" | sed "s/^/$name: /"
     echo "$name" >>"$logs/failed"
   fi
