@@ -25,10 +25,21 @@ var meanings = map[uint64]string{
 
 // XID is an error number of the driver on one GPU.
 type XID struct {
-	// UUID is empty if the driver does not report the GPU: the XID then applies
-	// to all GPUs.
+	// UUID is the physical GPU. UUID is empty if the driver does not report the GPU: the XID then
+	// applies to all GPUs.
 	UUID   string
 	Number uint64
+	// Instance is the GPU instance that has the error, the id plus 1. If Instance is 0, the XID
+	// applies to the whole GPU.
+	Instance int
+}
+
+// concerns reports whether an XID applies to a GPU or MIG device.
+func (x XID) concerns(g GPU) bool {
+	if x.UUID != "" && x.UUID != g.Card() {
+		return false
+	}
+	return x.Instance == 0 || g.MIG == (MIG{}) || g.MIG.Instance == x.Instance-1
 }
 
 // settle is how long judge keeps a fault although the driver requests no recovery. The driver may
@@ -77,13 +88,13 @@ func judge(gpus []GPU, faults map[string]*fault, now time.Time) []GPU {
 func (i *Inventory) report(x XID, ignored func(uint64) bool, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.xids[x]++
+	i.xids[XID{UUID: x.UUID, Number: x.Number}]++
 	if ignored(x.Number) {
 		return false
 	}
 	for k := range i.gpus {
 		g := &i.gpus[k]
-		if x.UUID != "" && x.UUID != g.UUID {
+		if !x.concerns(*g) {
 			continue
 		}
 		f := &fault{number: x.Number, at: now}
@@ -98,7 +109,7 @@ func (i *Inventory) report(x XID, ignored func(uint64) bool, now time.Time) bool
 	return true
 }
 
-// XIDs returns the count of each XID since the start.
+// XIDs returns the count of each XID of each physical GPU since the start.
 func (i *Inventory) XIDs() map[XID]uint64 {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -80,7 +81,7 @@ func (i *Inventory) Refresh(ctx context.Context) ([]GPU, error) {
 		return i.update(func(known []GPU) []GPU { return allUnhealthy(known, err.Error()) }), err
 	}
 	return i.update(func(known []GPU) []GPU {
-		return i.withhold(judge(merge(known, i.offered(seen)), i.faults, time.Now()))
+		return i.withhold(judge(merge(known, i.offered(seen), seen), i.faults, time.Now()))
 	}), nil
 }
 
@@ -110,30 +111,43 @@ func allUnhealthy(known []GPU, reason string) []GPU {
 	return gpus
 }
 
-// merge returns the GPUs that the driver lists now, and keeps the GPUs that it listed
-// before.
-func merge(known, seen []GPU) []GPU {
-	gpus := make([]GPU, 0, len(seen))
-	for _, g := range seen {
+// merge returns the offered GPUs that the driver lists now, and keeps the known GPUs that it no longer
+// lists. merge drops a known GPU if the driver lists its card in another form. An administrator has then
+// divided the card into other MIG devices, or has changed its MIG mode.
+func merge(known, offered, seen []GPU) []GPU {
+	gpus := make([]GPU, 0, len(offered))
+	for _, g := range offered {
 		if g.UUID == "" {
-			// A lost GPU reports no UUID, so its index identifies it. merge drops the entry if no
-			// known GPU had the index.
-			k := slices.IndexFunc(known, func(old GPU) bool { return old.Index == g.Index })
-			if k < 0 {
-				continue
+			// A lost GPU reports no UUID, so its index identifies the GPU and its MIG devices. merge
+			// drops the entry if no known GPU had the index.
+			for _, old := range known {
+				if old.Index == g.Index {
+					old.Healthy, old.Reason = false, g.Reason
+					gpus = append(gpus, old)
+				}
 			}
-			reason := g.Reason
-			g = known[k]
-			g.Healthy, g.Reason = false, reason
+			continue
 		}
 		gpus = append(gpus, g)
 	}
 	for _, old := range known {
-		if !slices.ContainsFunc(gpus, func(g GPU) bool { return g.UUID == old.UUID }) {
+		if !slices.ContainsFunc(gpus, func(g GPU) bool { return g.UUID == old.UUID }) && !changed(old, seen) {
 			old.Healthy, old.Reason = false, "the driver no longer lists this GPU"
 			gpus = append(gpus, old)
 		}
 	}
-	slices.SortStableFunc(gpus, func(a, b GPU) int { return a.Index - b.Index })
+	slices.SortStableFunc(gpus, func(a, b GPU) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.MIG.Index, b.MIG.Index))
+	})
 	return gpus
+}
+
+// changed reports whether the driver lists the card of a missing GPU in another form.
+func changed(missing GPU, seen []GPU) bool {
+	return slices.ContainsFunc(seen, func(g GPU) bool {
+		if g.UUID == "" || g.Card() != missing.Card() {
+			return false
+		}
+		return g.Undivided || g.UUID != missing.UUID && (g.Healthy || g.MIG != (MIG{}))
+	})
 }

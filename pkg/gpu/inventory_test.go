@@ -60,7 +60,7 @@ func TestMerge(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, merge(tt.known, tt.seen)); diff != "" {
+			if diff := cmp.Diff(tt.want, merge(tt.known, tt.seen, tt.seen)); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -16,7 +16,8 @@ type Selection struct {
 // Select sets the selection. Call Select before the first Refresh.
 func (i *Inventory) Select(s Selection) { i.selection = s }
 
-// LeftOut returns the GPUs that the driver lists and that the node does not offer.
+// LeftOut returns the GPUs that the driver lists and that the node does not offer. The configuration
+// leaves them out, or they are in MIG mode without MIG devices.
 func (i *Inventory) LeftOut() []GPU {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -37,18 +38,19 @@ func (i *Inventory) Foreign(uuid string) bool {
 // counts as offered: merge drops the GPU unless the node offered a GPU with its index.
 func (i *Inventory) offered(seen []GPU) []GPU {
 	i.leftOut = nil
-	if i.selection.Offers == nil {
-		return seen
-	}
 	var offered []GPU
 	for _, g := range seen {
-		if g.UUID == "" || i.selection.Offers(g) {
+		if g.UUID == "" || !g.Undivided && i.offers(g) {
 			offered = append(offered, g)
 		} else {
 			i.leftOut = append(i.leftOut, g)
 		}
 	}
 	return offered
+}
+
+func (i *Inventory) offers(g GPU) bool {
+	return i.selection.Offers == nil || i.selection.Offers(g)
 }
 
 // withhold makes the GPUs unhealthy that another program offers, too: two programs must not give

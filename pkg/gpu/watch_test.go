@@ -125,11 +125,11 @@ func TestXIDsMakeGPUsUnhealthy(t *testing.T) {
 		unhealthy string
 		changes   int
 	}{
-		{"of an application", XID{"GPU-a", 13}, "", 0},
-		{"critical", XID{"GPU-b", 79}, "GPU-b", 1},
-		{"of no GPU that is named", XID{"", 79}, "GPU-a,GPU-b", 1},
-		{"of a GPU that is not ours", XID{"GPU-x", 79}, "", 1},
-		{"a recovery action", XID{"GPU-a", 154}, "", 1},
+		{"of an application", XID{UUID: "GPU-a", Number: 13}, "", 0},
+		{"critical", XID{UUID: "GPU-b", Number: 79}, "GPU-b", 1},
+		{"of no GPU that is named", XID{Number: 79}, "GPU-a,GPU-b", 1},
+		{"of a GPU that is not ours", XID{UUID: "GPU-x", Number: 79}, "", 1},
+		{"a recovery action", XID{UUID: "GPU-a", Number: 154}, "", 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestAnXIDIsNotMissedWhileTheDriverHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &reports{hang: make(chan struct{})}
 		inv, changes := watch(t, source)
-		source.events <- XID{"GPU-a", 48}
+		source.events <- XID{UUID: "GPU-a", Number: 48}
 		time.Sleep(time.Hour)
 		if *changes != 1 {
 			t.Errorf("in an hour of a hang the GPUs were looked at %d times for it, want once", *changes)
@@ -184,7 +184,7 @@ func TestAFailingDriverIsAskedAgain(t *testing.T) {
 			t.Errorf("in ten seconds it was asked %d times, and the GPUs were looked at %d times; want 11 and once", source.calls, *changes)
 		}
 		source.broken = nil
-		source.events <- XID{"GPU-a", 79}
+		source.events <- XID{UUID: "GPU-a", Number: 79}
 		time.Sleep(eventRetry)
 		synctest.Wait()
 		if got := unhealthy(inv); got != "GPU-a" {
