@@ -203,7 +203,7 @@ func assemble(ctx context.Context, o Options, pooled daemon.Pooled, clients clie
 		return nil, err
 	}
 	inventory.Select(gpu.Selection{
-		Offers:  func(g gpu.GPU) bool { return cfg.Node.GPUs.Has(g.UUID, g.Index, g.Name) },
+		Offers:  func(g gpu.GPU) bool { return cfg.Node.GPUs.Has(g.Index, g.Name, g.UUID, g.Card()) },
 		Claimed: p.foreign.Claimed,
 	})
 	p.foreign.Look(ctx)

@@ -190,6 +190,11 @@ func (c *checker) howShared(s Sharing) {
 	if len(s.MPSGPUs) == 0 {
 		c.bad("sharing.mps_gpus", `is empty; allowed: ["*"], or a list of UUIDs`)
 	}
+	for i, uuid := range s.MPSGPUs {
+		if isMIG(uuid) {
+			c.bad(element("sharing.mps_gpus", i), "is %q, a MIG device, which containers always share by time; allowed: UUIDs that begin with GPU-", uuid)
+		}
+	}
 	m := s.MPS
 	c.path("sharing.mps.root", m.Root)
 	c.path("sharing.mps.control_program", m.ControlProgram)

@@ -122,7 +122,7 @@ func (c *checker) uuids(key string, uuids []string) {
 		switch {
 		case id == AllGPUs && len(uuids) > 1:
 			c.bad(element(key, i), `is "*" beside UUIDs; allowed: "*" alone, or UUIDs`)
-		case id != AllGPUs && !strings.HasPrefix(id, "GPU-") && !strings.HasPrefix(id, "MIG-"):
+		case id != AllGPUs && !isUUID(id):
 			c.bad(element(key, i), `is %q; allowed: "*", or a UUID that begins with GPU- or MIG-`, id)
 		case seen[id]:
 			c.bad(element(key, i), "is %q for the second time; allowed: each UUID once", id)

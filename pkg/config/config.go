@@ -217,14 +217,15 @@ const (
 // Sharing configures how containers share a GPU.
 type Sharing struct {
 	Method string `toml:"method"`
-	// MPSGPUs are the GPUs to which ShareByMPS applies, by UUID; "*" is every GPU.
+	// MPSGPUs are the GPUs to which ShareByMPS applies, by UUID; "*" is every GPU. Containers always
+	// share MIG devices by time.
 	MPSGPUs []string `toml:"mps_gpus"`
 	MPS     MPS      `toml:"mps"`
 }
 
 // ByMPS reports whether containers share a GPU through the Multi-Process Service.
 func (s Sharing) ByMPS(uuid string) bool {
-	return s.Method == ShareByMPS && (slices.Contains(s.MPSGPUs, AllGPUs) || slices.Contains(s.MPSGPUs, uuid))
+	return s.Method == ShareByMPS && !isMIG(uuid) && (slices.Contains(s.MPSGPUs, AllGPUs) || slices.Contains(s.MPSGPUs, uuid))
 }
 
 // MPS configures the driver's Multi-Process Service.

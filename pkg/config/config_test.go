@@ -219,6 +219,8 @@ func TestParseRefuses(t *testing.T) {
 		{"no name of a resource", "[node]\nforeign_resources = [\"gpu\", \"*\", \"a.b/c\"]", []string{
 			`line 2: node.foreign_resources[0] is "gpu"; allowed: domain/name, which may end with "*"`,
 			`line 2: node.foreign_resources[1] is "*"; allowed: domain/name`}},
+		{"MPS on a MIG device", "[sharing]\nmps_gpus = [\"GPU-1\", \"MIG-2\"]", []string{
+			`line 2: sharing.mps_gpus[1] is "MIG-2", a MIG device, which containers always share by time; allowed: UUIDs that begin with GPU-`}},
 		{"no GPU", "[node.gpus]\ninclude = []\nexclude = [\"\"]", []string{
 			`line 2: node.gpus.include is empty; allowed: ["*"] for every GPU`,
 			`line 3: node.gpus.exclude[0] is ""; allowed: a UUID, an index such as "0", or a model`}},

@@ -4,6 +4,7 @@ package config
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -34,17 +35,18 @@ type NodeGPUs struct {
 	Exclude []string `toml:"exclude"`
 }
 
-// Has reports whether the node offers a GPU.
-func (g NodeGPUs) Has(uuid string, index int, model string) bool {
-	return names(g.Include, uuid, index, model) && !names(g.Exclude, uuid, index, model)
+// Has reports whether the node offers a GPU. A MIG device has two UUIDs: the UUID of the device and
+// the UUID of the physical GPU. The index is that of the physical GPU.
+func (g NodeGPUs) Has(index int, model string, uuids ...string) bool {
+	return names(g.Include, index, model, uuids) && !names(g.Exclude, index, model, uuids)
 }
 
 // names reports whether an element of a list names a GPU.
-func names(list []string, uuid string, index int, model string) bool {
+func names(list []string, index int, model string, uuids []string) bool {
 	for _, element := range list {
 		switch {
 		case isUUID(element):
-			if element == uuid {
+			if slices.Contains(uuids, element) {
 				return true
 			}
 		case isIndex(element):
@@ -59,8 +61,11 @@ func names(list []string, uuid string, index int, model string) bool {
 }
 
 func isUUID(element string) bool {
-	return strings.HasPrefix(element, "GPU-") || strings.HasPrefix(element, "MIG-")
+	return strings.HasPrefix(element, "GPU-") || isMIG(element)
 }
+
+// isMIG reports whether a UUID is a MIG device's.
+func isMIG(uuid string) bool { return strings.HasPrefix(uuid, "MIG-") }
 
 func isIndex(element string) bool {
 	n, err := strconv.Atoi(element)

@@ -19,7 +19,8 @@ func TestForeign(t *testing.T) {
 }
 
 func TestNodeGPUs(t *testing.T) {
-	const uuid, index, model = "GPU-1", 3, "NVIDIA A100-SXM4-40GB"
+	// The MIG device MIG-1 is on the physical GPU GPU-1.
+	const uuid, parent, index, model = "MIG-1", "GPU-1", 3, "NVIDIA A100-SXM4-40GB"
 	for _, tt := range []struct {
 		include, exclude []string
 		want             bool
@@ -28,6 +29,9 @@ func TestNodeGPUs(t *testing.T) {
 		{[]string{"*"}, []string{"GPU-1"}, false},
 		{[]string{"*"}, []string{"GPU-2"}, true},
 		{[]string{"GPU-2"}, nil, false},
+		{[]string{"MIG-1"}, nil, true},
+		{[]string{"GPU-1"}, []string{"MIG-1"}, false},
+		{[]string{"MIG-2"}, nil, false},
 		{[]string{"GPU-2", "GPU-1"}, nil, true},
 		{[]string{"GPU-*"}, nil, false}, // a UUID has no pattern
 		{[]string{"3"}, nil, true},
@@ -42,7 +46,7 @@ func TestNodeGPUs(t *testing.T) {
 		{[]string{"*"}, []string{"*H100*"}, true},
 		{[]string{"*A100*"}, []string{"3"}, false},
 	} {
-		if got := (NodeGPUs{tt.include, tt.exclude}).Has(uuid, index, model); got != tt.want {
+		if got := (NodeGPUs{tt.include, tt.exclude}).Has(index, model, uuid, parent); got != tt.want {
 			t.Errorf("include %q, exclude %q: %t, want %t", tt.include, tt.exclude, got, tt.want)
 		}
 	}
