@@ -5,6 +5,11 @@
 // does not change any state.
 package agentapi
 
+import (
+	"fmt"
+	"strconv"
+)
+
 // Question is the number of a question.
 type Question uint16
 
@@ -66,6 +71,8 @@ type Device struct {
 	Index int    `json:"index"`
 	UUID  string `json:"uuid"`
 	Name  string `json:"name,omitempty"`
+	// MIG describes a MIG device, and is zero for a physical GPU.
+	MIG MIG `json:"mig,omitzero"`
 	// Unhealthy is the reason why the GPU gets no new containers.
 	Unhealthy string `json:"unhealthy,omitempty"`
 	// MemoryBytes is the container's limit, on the node the GPU's memory.
@@ -78,6 +85,25 @@ type Device struct {
 	Utilisation *float64 `json:"utilisation,omitempty"`
 	// Sharing lists the GPU's shares; empty if no resource offers shares of the GPU.
 	Sharing []Sharing `json:"sharing,omitempty"`
+}
+
+// Number returns the GPU's number: "0", and "0:1" for the MIG device 1 of GPU 0.
+func (d Device) Number() string { return number(d.Index, d.MIG) }
+
+// MIG describes a MIG device.
+type MIG struct {
+	// Parent is the UUID of the physical GPU, and Index the device's index on the physical GPU.
+	Parent string `json:"parent"`
+	Index  int    `json:"index"`
+	// Profile is the size of the device, such as "1g.10gb".
+	Profile string `json:"profile"`
+}
+
+func number(index int, mig MIG) string {
+	if mig == (MIG{}) {
+		return strconv.Itoa(index)
+	}
+	return fmt.Sprintf("%d:%d", index, mig.Index)
 }
 
 // Sharing is a GPU divided into shares under one name.

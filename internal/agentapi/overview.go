@@ -71,6 +71,8 @@ type Container struct {
 type Share struct {
 	UUID  string `json:"uuid"`
 	Index int    `json:"index"`
+	// MIG describes a MIG device, and is zero for a physical GPU.
+	MIG MIG `json:"mig,omitzero"`
 	// Unhealthy is the reason why the GPU takes no new containers.
 	Unhealthy        string `json:"unhealthy,omitempty"`
 	MemoryLimitBytes uint64 `json:"memoryLimitBytes"`
@@ -90,6 +92,9 @@ type Share struct {
 	// container has no limit on time.
 	Meter *Meter `json:"meter,omitempty"`
 }
+
+// Number returns the GPU's number as Device.Number does.
+func (s Share) Number() string { return number(s.Index, s.MIG) }
 
 // MeterTolerance is how far metered GPU time may lie outside the interval of the driver's
 // observations, as a part of the GPU's time. MeterTolerance covers the meter's own error, and the

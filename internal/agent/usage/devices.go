@@ -47,7 +47,7 @@ func (c *Collector) devices(ctx context.Context, who registry.Asker) ([]agentapi
 func (c *Collector) ownDevice(index int, held placement.Device, limit uint64, all []sighting, container string) agentapi.Device {
 	d := agentapi.Device{Index: index, UUID: held.UUID, MemoryBytes: limit}
 	if g, ok := c.gpu(held.UUID); ok {
-		d.Name, d.Unhealthy = g.Name, g.Reason
+		d.Name, d.MIG, d.Unhealthy = g.Name, migOf(g), g.Reason
 		d.Sharing = c.sharing(g, max(partOf(held.MemoryBytes, request.Usable(g, c.Config)), partOf(uint64(held.ComputePPM), request.Whole)))
 	}
 	own := slices.DeleteFunc(slices.Clone(all), func(s sighting) bool { return s.Container != container })
@@ -62,7 +62,7 @@ func (c *Collector) nodeDevices(found *look) []agentapi.Device {
 	}
 	list := []agentapi.Device{}
 	for _, g := range c.GPUs.GPUs() {
-		d := agentapi.Device{Index: g.Index, UUID: g.UUID, Name: g.Name, Unhealthy: g.Reason, MemoryBytes: g.MemoryBytes}
+		d := agentapi.Device{Index: g.Index, UUID: g.UUID, Name: g.Name, MIG: migOf(g), Unhealthy: g.Reason, MemoryBytes: g.MemoryBytes}
 		if r, ok := rooms[g.UUID]; ok {
 			d.Sharing = c.sharing(g, taken(r))
 		}
@@ -72,6 +72,11 @@ func (c *Collector) nodeDevices(found *look) []agentapi.Device {
 		list = append(list, d)
 	}
 	return list
+}
+
+// migOf returns the description of a MIG device, or a zero value for a physical GPU.
+func migOf(g gpu.GPU) agentapi.MIG {
+	return agentapi.MIG{Parent: g.MIG.Parent, Index: g.MIG.Index, Profile: g.Profile()}
 }
 
 // taken returns the part of a GPU that is not available to other containers.

@@ -131,7 +131,7 @@ func (c *Collector) container(a placement.Allocation, found *look, byPlace map[p
 			s.ComputeLimitPPM = part
 		}
 		if g, ok := c.gpu(d.UUID); ok {
-			s.Index, s.Unhealthy = g.Index, g.Reason
+			s.Index, s.MIG, s.Unhealthy = g.Index, migOf(g), g.Reason
 		}
 		if _, answered := found.sightings[d.UUID]; answered {
 			own := byPlace[place{a.PodUID, a.Container, d.UUID}]

@@ -196,7 +196,7 @@ func ago(now, then time.Time) string {
 
 // roomOf describes the free capacity of a GPU.
 func roomOf(g agentapi.GPU) string {
-	name := fmt.Sprintf("GPU %d of %s: ", g.Index, g.Node)
+	name := fmt.Sprintf("GPU %s of %s: ", g.Number(), g.Node)
 	switch {
 	case g.Unhealthy != "":
 		return name + "unhealthy"

@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -37,8 +38,8 @@ func (p Pod) held() []doctor.Finding {
 			all = append(all, metered(c, s)...)
 			all = append(all, throttled(c, s, earlier(before, c, s), ended.Sub(began))...)
 			if s.Unhealthy != "" {
-				all = append(all, problem("gpu", "recreate the pod; on the node: nvidia-smi -q -i "+s.UUID,
-					"container %s is on GPU %d, which is unhealthy: %s", c.Container, s.Index, s.Unhealthy))
+				all = append(all, problem("gpu", "recreate the pod; on the node: nvidia-smi -q -i "+cmp.Or(s.MIG.Parent, s.UUID),
+					"container %s is on GPU %s, which is unhealthy: %s", c.Container, s.Number(), s.Unhealthy))
 			}
 		}
 	}
@@ -61,8 +62,8 @@ func atMemoryLimit(c agentapi.Container, s agentapi.Share) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{warning("memory", "request more memory of the GPU, or let the program use less (smaller batches, no growing cache)",
-		"container %s was refused %d allocations at its limit: it uses %d of %d MiB of GPU %d, and the last refused allocation requested %d MiB (%s)",
-		c.Container, s.Account.Refusals, s.Account.MemoryBytes>>20, s.MemoryLimitBytes>>20, s.Index, roundUp(s.Account.RefusedBytes), s.Account.RefusedWay)}
+		"container %s was refused %d allocations at its limit: it uses %d of %d MiB of GPU %s, and the last refused allocation requested %d MiB (%s)",
+		c.Container, s.Account.Refusals, s.Account.MemoryBytes>>20, s.MemoryLimitBytes>>20, s.Number(), roundUp(s.Account.RefusedBytes), s.Account.RefusedWay)}
 }
 
 // metered returns a finding if a container's limit on GPU time may not hold.
@@ -70,8 +71,8 @@ func metered(c agentapi.Container, s agentapi.Share) []doctor.Finding {
 	if s.Meter == nil || !s.Meter.Disagrees {
 		return nil
 	}
-	return []doctor.Finding{warning("meter", doctor.MeterAdvice, "container %s was charged %.1f %% of the time of GPU %d, and used %.1f %% in %s by the driver's samples: %.1f points beyond the error of %d samples",
-		c.Container, 100*s.Meter.Metered, s.Index, 100*s.Meter.Observed, show.Seconds(s.Meter.Seconds), math.Abs(100*s.Meter.Disagreement), s.Meter.Samples)}
+	return []doctor.Finding{warning("meter", doctor.MeterAdvice, "container %s was charged %.1f %% of the time of GPU %s, and used %.1f %% in %s by the driver's samples: %.1f points beyond the error of %d samples",
+		c.Container, 100*s.Meter.Metered, s.Number(), 100*s.Meter.Observed, show.Seconds(s.Meter.Seconds), math.Abs(100*s.Meter.Disagreement), s.Meter.Samples)}
 }
 
 // ratioOf formats the ratio of observed to metered time, with its bounds.
@@ -105,6 +106,6 @@ func throttled(c agentapi.Container, s agentapi.Share, before *agentapi.Account,
 		fix = fmt.Sprintf("the container has its guarantee, and other containers use the rest; for more time, request more (%svgpu-cores)", ownPrefix)
 	}
 	return []doctor.Finding{warning("time", fix,
-		"container %s is throttled by its limit on GPU time: it uses %s of GPU %d, and its threads waited %.2f s of each second just now, %s in all",
-		c.Container, show.TimeOfLimit(&s), s.Index, rate, show.Seconds(s.Account.ThrottledSeconds))}
+		"container %s is throttled by its limit on GPU time: it uses %s of GPU %s, and its threads waited %.2f s of each second just now, %s in all",
+		c.Container, show.TimeOfLimit(&s), s.Number(), rate, show.Seconds(s.Account.ThrottledSeconds))}
 }

@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -118,7 +119,7 @@ func (n Node) overview() []doctor.Finding {
 	}
 	for _, g := range n.Overview.GPUs {
 		if g.Unhealthy != "" {
-			all = append(all, problem("gpu", "on the node: nvidia-smi -q -i "+g.UUID+"; dmesg | grep -i xid", "GPU %d (%s) is unhealthy and gets no new containers: %s", g.Index, g.UUID, g.Unhealthy))
+			all = append(all, problem("gpu", "on the node: nvidia-smi -q -i "+cmp.Or(g.MIG.Parent, g.UUID)+"; dmesg | grep -i xid", "GPU %s (%s) is unhealthy and gets no new containers: %s", g.Number(), g.UUID, g.Unhealthy))
 		}
 	}
 	for _, p := range n.Overview.Processes {

@@ -66,7 +66,7 @@ func (p Pod) writeGPUs(w io.Writer) error {
 			if s.Account != nil {
 				back, refused = show.Seconds(s.Account.ThrottledSeconds), fmt.Sprint(s.Account.Refusals)
 			}
-			fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Container, s.Index, s.UUID,
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", c.Container, s.Number(), s.UUID,
 				show.MemoryOfLimit(s.MemoryUsedBytes, s.MemoryLimitBytes), show.TimeOfLimit(&s), back, refused, s.Processes, ratioOf(s.Meter))
 		}
 	}

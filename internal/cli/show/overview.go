@@ -171,15 +171,15 @@ func (l Listing) GPUs(all []agentapi.Overview) error {
 // Processes writes the processes.
 func (l Listing) Processes(all []agentapi.Overview) error {
 	items := []agentapi.Process{}
-	index := map[string]int{}
+	numbers := map[string]string{}
 	for _, o := range all {
 		items = append(items, o.Processes...)
 		for _, g := range o.GPUs {
-			index[g.UUID] = g.Index
+			numbers[g.UUID] = g.Number()
 		}
 	}
 	order(items, l.Order, func(p agentapi.Process) *uint64 { return p.MemoryUsedBytes }, func(p agentapi.Process) *float64 { return p.Utilisation })
-	return list(l, psView(index), items)
+	return list(l, psView(numbers), items)
 }
 
 // PodEntry is a container that holds GPUs, or a pod that waits for them.
@@ -261,7 +261,7 @@ var podView = view[podRow]{
 		{title: "POD", text: func(r podRow) string { return r.Pod }},
 		{title: "CONTAINER", text: func(r podRow) string { return cmp.Or(r.Container.Container, "-") }},
 		{title: "NODE", text: func(r podRow) string { return cmp.Or(r.Node, "-") }},
-		{title: "GPU", text: ofShare(func(s *agentapi.Share) string { return strconv.Itoa(s.Index) })},
+		{title: "GPU", text: ofShare(func(s *agentapi.Share) string { return s.Number() })},
 		{title: "UUID", text: ofShare(func(s *agentapi.Share) string { return s.UUID }), wide: true},
 		{title: "MEMORY", text: ofShare(func(s *agentapi.Share) string { return ofLimit(s.MemoryUsedBytes, s.MemoryLimitBytes) })},
 		{title: "TIME", text: ofShare(TimeOfLimit)},
@@ -280,8 +280,9 @@ var podView = view[podRow]{
 var gpuView = view[agentapi.GPU]{
 	columns: []column[agentapi.GPU]{
 		{title: "NODE", text: func(g agentapi.GPU) string { return g.Node }},
-		{title: "GPU", text: func(g agentapi.GPU) string { return strconv.Itoa(g.Index) }},
+		{title: "GPU", text: func(g agentapi.GPU) string { return g.Number() }},
 		{title: "UUID", text: func(g agentapi.GPU) string { return g.UUID }, wide: true},
+		{title: "MIG OF", text: func(g agentapi.GPU) string { return cmp.Or(g.MIG.Parent, "-") }, wide: true},
 		{title: "NAME", text: func(g agentapi.GPU) string { return cmp.Or(g.Name, "-") }},
 		{title: "MEMORY", text: func(g agentapi.GPU) string { return ofLimit(g.MemoryUsedBytes, g.MemoryBytes) }},
 		{title: "ALLOCATED", text: ofRoom(func(r *agentapi.Room) string {
@@ -322,13 +323,8 @@ func sharedBy(r *agentapi.Room) string {
 	}
 }
 
-func psView(index map[string]int) view[agentapi.Process] {
-	gpu := func(p agentapi.Process) string {
-		if i, ok := index[p.UUID]; ok {
-			return strconv.Itoa(i)
-		}
-		return "-"
-	}
+func psView(numbers map[string]string) view[agentapi.Process] {
+	gpu := func(p agentapi.Process) string { return cmp.Or(numbers[p.UUID], "-") }
 	return view[agentapi.Process]{
 		columns: []column[agentapi.Process]{
 			{title: "NAMESPACE", text: func(p agentapi.Process) string { return cmp.Or(p.Namespace, "-") }},

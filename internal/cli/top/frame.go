@@ -124,7 +124,7 @@ func head(who, memory, share, bar int) string {
 
 func (r row) name() string {
 	if r.who == "" {
-		return fmt.Sprintf("%s GPU %d", r.node, r.index)
+		return fmt.Sprintf("%s GPU %s", r.node, r.number)
 	}
 	return "  " + r.who
 }

@@ -24,8 +24,8 @@ const (
 
 // row is a line of the screen: a GPU, or a container on it.
 type row struct {
-	node  string
-	index int
+	node   string
+	number string
 	// who is the container, "" on the line of the GPU.
 	who         string
 	unhealthy   string
@@ -47,7 +47,7 @@ func rows(all []agentapi.Overview, order string, earlier map[string]agentapi.Ove
 	for _, o := range all {
 		rates := ratesOf(earlier[o.Node], o)
 		for _, g := range o.GPUs {
-			r := row{node: o.Node, index: g.Index, unhealthy: g.Unhealthy, memory: g.MemoryUsedBytes, memoryLimit: g.MemoryBytes, time: g.Utilisation, timeLimit: wholeTime, back: "-", refusals: "-"}
+			r := row{node: o.Node, number: g.Number(), unhealthy: g.Unhealthy, memory: g.MemoryUsedBytes, memoryLimit: g.MemoryBytes, time: g.Utilisation, timeLimit: wholeTime, back: "-", refusals: "-"}
 			on := holders(o, g, rates)
 			for _, p := range o.Processes {
 				if p.UUID == g.UUID {
@@ -69,7 +69,7 @@ func holders(o agentapi.Overview, g agentapi.GPU, rates map[string]float64) []ro
 				continue
 			}
 			r := row{
-				node: o.Node, index: g.Index, who: c.Namespace + "/" + c.Pod + "/" + c.Container,
+				node: o.Node, number: g.Number(), who: c.Namespace + "/" + c.Pod + "/" + c.Container,
 				memory: s.MemoryUsedBytes, memoryLimit: s.MemoryLimitBytes,
 				time: s.Utilisation, timeLimit: wholeTime, back: "-", refusals: "-", processes: s.Processes,
 			}
@@ -165,7 +165,7 @@ func Table(all []agentapi.Overview, order string, headers bool) string {
 		if r.who == "" {
 			health = cmp.Or(r.unhealthy, "ok")
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.node, r.index, cmp.Or(r.who, everybody), r.memoryText(), r.timeText(), r.back, r.refusals, r.processes, health)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.node, r.number, cmp.Or(r.who, everybody), r.memoryText(), r.timeText(), r.back, r.refusals, r.processes, health)
 	}
 	_ = t.Flush() // writes to memory do not fail
 	return b.String()

@@ -79,12 +79,17 @@ function drawSums(fleet) {
   document.getElementById('sums').replaceChildren(...cards);
 }
 
+// number returns a GPU's number: "0", and "0:1" for the MIG device 1 of GPU 0.
+function number(gpu) {
+  return gpu.mig ? `${gpu.index}:${gpu.mig.index}` : `${gpu.index}`;
+}
+
 function drawGPU(gpu) {
   const a = account(gpu);
   const memoryText = `Memory: ${memory(a.used)} used, ${memory(a.allocated)} allocated, ${memory(a.total)} in total`;
   const timeText = `Time: ${percent(a.busy)} used, ${percent(a.share)} allocated`;
   const e = element('div', 'gpu',
-    element('p', '', `${gpu.index} · ${gpu.name ?? ''}`), element('p', 'faint', gpu.uuid),
+    element('p', '', `${number(gpu)} · ${gpu.name ?? ''}`), element('p', 'faint', gpu.uuid),
     element('p', 'faint', memoryText), bar(memoryText, a.used, a.allocated, a.total),
     element('p', 'faint', timeText), bar(timeText, a.busy, a.share, 100));
   if (gpu.unhealthy) e.append(element('p', 'bad', `unhealthy: ${gpu.unhealthy}`));
@@ -109,7 +114,7 @@ function readRows(fleet) {
   return fleet.overviews.flatMap((o) => (o.containers ?? []).flatMap((c) => c.gpus.map((s) => ({
     id: `${c.namespace}/${c.pod}/${c.container}`,
     name: `${c.namespace}/${c.pod}/${c.container}`,
-    place: `${o.node} GPU ${s.index}`,
+    place: `${o.node} GPU ${number(s)}`,
     uuid: s.uuid,
     memory: s.memoryUsedBytes,
     limit: s.memoryLimitBytes,
