@@ -129,7 +129,7 @@ func (l *Ledger) SetGPUs(gpus []gpu.GPU) {
 		cards[i] = card{GPU: g, usable: request.Usable(g, l.config), mps: l.config.Sharing.ByMPS(g.UUID)}
 	}
 	slices.SortFunc(cards, func(a, b card) int {
-		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID))
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.MIG.Index, b.MIG.Index), cmp.Compare(a.UUID, b.UUID))
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()

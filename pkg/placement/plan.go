@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -69,6 +70,7 @@ func (l *Ledger) plan(pod request.Pod) (*planner, error) {
 		Pod:       pod.Name,
 		Container: p.containers[failed.container].Container,
 		Share:     failed.shares[p.deepest.share],
+		GPUs:      len(failed.shares),
 		Free:      l.free(),
 	}
 }
@@ -390,12 +392,14 @@ func (p *planner) giveBack(container, devices int) {
 
 // eligible reports whether a share may be on a card, even if the card has no room. The processes of
 // a container that is a client of the Multi-Process Service see only the GPUs that the service
-// serves.
+// serves. A process uses at most one MIG device, and no GPU beside it.
 func (p *planner) eligible(g int, share request.Share, held []Device) bool {
 	id := p.cards[g].UUID
 	return p.cards[g].Healthy &&
 		(len(share.GPUs) == 0 || slices.Contains(share.GPUs, id)) &&
-		!slices.ContainsFunc(held, func(d Device) bool { return d.UUID == id || d.MPS != p.cards[g].mps })
+		!slices.ContainsFunc(held, func(d Device) bool {
+			return d.UUID == id || d.MPS != p.cards[g].mps || gpu.IsMIG(d.UUID) || gpu.IsMIG(id)
+		})
 }
 
 // fits reports whether the pod's load on a card may change from before to now.

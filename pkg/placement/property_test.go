@@ -490,7 +490,7 @@ func TestLacksAgreesWithTheLedger(t *testing.T) {
 		share := w.share()
 		share.SplitPPM = 0
 		for _, room := range l.Free() {
-			lacks := room.Lacks(share)
+			lacks := room.Lacks(share, 1)
 			here := share
 			if here.GPUs = []string{room.UUID}; len(share.GPUs) > 0 && !slices.Contains(share.GPUs, room.UUID) {
 				here.GPUs = []string{"none"}
@@ -533,8 +533,14 @@ func TestLacksNamesWhatIsMissing(t *testing.T) {
 		if tt.change != nil {
 			tt.change(&r)
 		}
-		if got := r.Lacks(tt.share); got != tt.want {
+		if got := r.Lacks(tt.share, 1); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	room.UUID = "MIG-a"
+	for gpus, want := range map[int]string{1: "", 2: "a container with several GPUs gets no MIG device"} {
+		if got := room.Lacks(request.Share{}, gpus); got != want {
+			t.Errorf("%d GPUs on a MIG device: %q", gpus, got)
 		}
 	}
 }

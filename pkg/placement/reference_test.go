@@ -13,6 +13,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -119,6 +120,7 @@ func referencePlan(l *Ledger, pod request.Pod) ([]Allocation, error, bool) {
 		Pod:       pod.Name,
 		Container: p.containers[failed.container].Container,
 		Share:     failed.shares[p.deepest.share],
+		GPUs:      len(failed.shares),
 		Free:      l.free(),
 	}, !p.gaveUp
 }
@@ -326,7 +328,9 @@ func (p *reference) eligible(g int, share request.Share, held []Device) bool {
 	return p.cards[g].Healthy &&
 		(p.within == nil || slices.Contains(p.within, g)) &&
 		(len(share.GPUs) == 0 || slices.Contains(share.GPUs, id)) &&
-		!slices.ContainsFunc(held, func(d Device) bool { return d.UUID == id || d.MPS != p.cards[g].mps })
+		!slices.ContainsFunc(held, func(d Device) bool {
+			return d.UUID == id || d.MPS != p.cards[g].mps || gpu.IsMIG(d.UUID) || gpu.IsMIG(id)
+		})
 }
 
 // fits reports whether the pod's load on a card may change from before to now.

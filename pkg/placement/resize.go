@@ -103,7 +103,7 @@ func (l *Ledger) tryResize(podUID, container string, shares []request.Share) (Al
 	after[i] = a
 	for k, d := range a.Devices {
 		if !l.fitsResized(before, after, d.UUID) {
-			return Allocation{}, nil, &NoRoomError{Namespace: a.Namespace, Pod: a.Pod, Container: container, Share: shares[k], Free: l.free()}
+			return Allocation{}, nil, &NoRoomError{Namespace: a.Namespace, Pod: a.Pod, Container: container, Share: shares[k], GPUs: len(shares), Free: l.free()}
 		}
 	}
 	return a, after, nil
@@ -142,17 +142,17 @@ func (l *Ledger) resizedDevice(held Device, share request.Share) (Device, error)
 	d.LimitBytes = held.LimitBytes // users change annotations without the right to resize
 	switch {
 	case held.MPS || d.MPS:
-		return Device{}, infeasible("GPU %d is shared through MPS, which sets a process's limits at its start", c.Index)
+		return Device{}, infeasible("GPU %s is shared through MPS, which sets a process's limits at its start", c.Number())
 	case held.Exclusive || d.Exclusive:
-		return Device{}, infeasible("GPU %d is held exclusively", c.Index)
+		return Device{}, infeasible("GPU %s is held exclusively", c.Number())
 	case d.MemoryBytes != held.MemoryBytes && held.LimitBytes != 0:
-		return Device{}, infeasible("its memory limit on GPU %d exceeds its request: remove the annotation that raises the limit, and recreate the pod", c.Index)
+		return Device{}, infeasible("its memory limit on GPU %s exceeds its request: remove the annotation that raises the limit, and recreate the pod", c.Number())
 	case held.MemoryInCommon || d.MemoryInCommon:
-		return Device{}, infeasible("the containers of GPU %d share its memory", c.Index)
+		return Device{}, infeasible("the containers of GPU %s share its memory", c.Number())
 	case d.Slots != held.Slots:
 		return Device{}, infeasible("the number of slots may not change")
 	case d.MemoryBytes > max(c.usable, held.MemoryBytes):
-		return Device{}, infeasible("GPU %d has %d MiB", c.Index, c.usable/request.MiB)
+		return Device{}, infeasible("GPU %s has %d MiB", c.Number(), c.usable/request.MiB)
 	}
 	return d, nil
 }

@@ -8,13 +8,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // Room is the remaining capacity of one GPU.
 type Room struct {
-	UUID    string
-	Index   int
+	UUID  string
+	Index int
+	// MIG is the place of a MIG device, and zero for a physical GPU.
+	MIG     gpu.MIG
 	Healthy bool
 	// MemoryBytes is the allocatable memory. FreeMemoryBytes is the free part of MemoryBytes.
 	MemoryBytes, FreeMemoryBytes uint64
@@ -50,6 +53,7 @@ func (l *Ledger) free() []Room {
 		rooms[i] = Room{
 			UUID:            c.UUID,
 			Index:           c.Index,
+			MIG:             c.MIG,
 			Healthy:         c.Healthy,
 			MemoryBytes:     c.usable,
 			FreeMemoryBytes: c.usable - min(taken[i].memoryOf(c.usable), c.usable),
@@ -82,8 +86,10 @@ func (l *Ledger) loads(except ...string) []load {
 // NoRoomError reports that a container fits no GPU, and lists the free capacity.
 type NoRoomError struct {
 	Namespace, Pod, Container string
-	// Share is the container's first share that found no GPU.
+	// Share is the container's first share that found no GPU. GPUs is the number of the container's
+	// shares.
 	Share request.Share
+	GPUs  int
 	Free  []Room
 }
 
@@ -96,14 +102,22 @@ func (e *NoRoomError) Error() string {
 	if len(rooms) == 0 {
 		rooms = []string{"the node has no GPU"}
 	}
-	return fmt.Sprintf("no GPU has room for container %q of pod %s/%s, which requests %s; free: %s",
+	text := fmt.Sprintf("no GPU has room for container %q of pod %s/%s, which requests %s; free: %s",
 		e.Container, e.Namespace, e.Pod, Describe(e.Share), strings.Join(rooms, "; "))
+	if e.GPUs > 1 && slices.ContainsFunc(e.Free, func(r Room) bool { return gpu.IsMIG(r.UUID) }) {
+		text += "; " + notSeveral
+	}
+	return text
 }
+
+// notSeveral is the reason why a MIG device has no room for a container with several GPUs. A process of
+// CUDA uses at most one MIG device, and no GPU beside it.
+const notSeveral = "a container with several GPUs gets no MIG device"
 
 // String returns text such as "GPU 0 (GPU-1): 1024 MiB, 70 % of the time, 9
 // slots".
 func (r Room) String() string {
-	name := fmt.Sprintf("GPU %d (%s): ", r.Index, r.UUID)
+	name := fmt.Sprintf("GPU %s (%s): ", r.Number(), r.UUID)
 	switch {
 	case !r.Healthy:
 		return name + "unhealthy"
@@ -118,12 +132,18 @@ func (r Room) String() string {
 	return name
 }
 
+// Number returns the GPU's number: "0", and "0:1" for the MIG device 1 of GPU 0.
+func (r Room) Number() string { return gpu.Number(r.Index, r.MIG) }
+
 // Lacks returns why a share has no room on the GPU, in text such as "4096 of 6144 MiB are free". If
-// the share has room, Lacks returns "".
-func (r Room) Lacks(s request.Share) string {
+// the share has room, Lacks returns "". The parameter gpus is the number of GPUs of the share's
+// container.
+func (r Room) Lacks(s request.Share, gpus int) string {
 	switch {
 	case !r.Healthy:
 		return "it is unhealthy"
+	case gpus > 1 && gpu.IsMIG(r.UUID):
+		return notSeveral
 	case len(s.GPUs) > 0 && !slices.Contains(s.GPUs, r.UUID):
 		return "the pod does not accept it"
 	case r.Exclusive:

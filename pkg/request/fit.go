@@ -98,18 +98,26 @@ func (r Rooms) Labels() map[string]string {
 }
 
 // RoomsOf returns the rooms of a node: for each number of GPUs at most as many rooms as there are
-// names of sizes. RoomsOf ignores GPUs without a free slot.
+// names of sizes. RoomsOf ignores GPUs without a free slot. A MIG device has room only for containers
+// of one GPU.
 func RoomsOf(gpus []gpu.GPU, left map[string]Left, cfg config.Config) Rooms {
-	var rooms []Room
+	var rooms, whole []Room
 	for _, g := range gpus {
-		if l, ok := left[g.UUID]; ok {
-			if r := RoomOf(g, l, cfg); r.MiB > 0 {
-				rooms = append(rooms, r)
-			}
+		l, ok := left[g.UUID]
+		r := RoomOf(g, l, cfg)
+		if !ok || r.MiB == 0 {
+			continue
+		}
+		rooms = append(rooms, r)
+		if !gpu.IsMIG(g.UUID) {
+			whole = append(whole, r)
 		}
 	}
 	all := Rooms{}
 	for _, n := range FitCounts() {
+		if n > 1 {
+			rooms = whole
+		}
 		if some := fewest(largest(rooms, n)); len(some) > 0 {
 			all[n] = some
 		}

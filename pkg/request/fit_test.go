@@ -22,6 +22,9 @@ func TestRoomsOf(t *testing.T) {
 	for i := range gpus {
 		gpus[i] = gpu.GPU{UUID: fmt.Sprint("GPU-", i), Index: i, MemoryBytes: 1000 * MiB, Healthy: true}
 	}
+	for _, uuid := range []string{"MIG-0", "MIG-1"} {
+		gpus = append(gpus, gpu.GPU{UUID: uuid, Index: 3, MemoryBytes: 1000 * MiB, Healthy: true, MIG: gpu.MIG{Parent: "GPU-3"}})
+	}
 	whole := Left{Memory: 1000 * MiB, ComputePPM: Whole}
 	for name, tt := range map[string]struct {
 		left map[string]Left
@@ -36,6 +39,8 @@ func TestRoomsOf(t *testing.T) {
 		"three equal GPUs":       {map[string]Left{"GPU-0": whole, "GPU-1": whole, "GPU-2": whole}, "1a 1000 100 100, 2a 1000 100 100"},
 		"the lesser of two":      {map[string]Left{"GPU-0": whole, "GPU-1": {Memory: 600 * MiB, ComputePPM: Whole / 2}}, "1a 1000 100 100, 2a 600 60 50"},
 		"neither is the larger":  {map[string]Left{"GPU-0": {Memory: 600 * MiB, ComputePPM: Whole / 2}, "GPU-1": {Memory: 500 * MiB, ComputePPM: Whole}}, "1a 600 60 50, 1b 500 50 100, 2a 500 50 50"},
+		"two MIG devices":        {map[string]Left{"MIG-0": whole, "MIG-1": whole}, "1a 1000 100 100"},
+		"two GPUs and a device":  {map[string]Left{"GPU-0": {Memory: 10 * MiB}, "GPU-1": {Memory: 10 * MiB}, "MIG-1": whole}, "1a 1000 100 100, 2a 10 1 0"},
 		"an exclusive GPU apart": {map[string]Left{"GPU-0": {Memory: 10 * MiB, ComputePPM: 0}}, "1a 10 1 0"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -73,7 +74,7 @@ func Rooms(overviews []agentapi.Overview) map[string][]placement.Room {
 		for _, g := range o.GPUs {
 			if r := g.Room; r != nil {
 				rooms[o.Node] = append(rooms[o.Node], placement.Room{
-					UUID: g.UUID, Index: g.Index, Healthy: g.Unhealthy == "", MemoryBytes: r.MemoryBytes, FreeMemoryBytes: r.FreeMemoryBytes,
+					UUID: g.UUID, Index: g.Index, MIG: gpu.MIG{Parent: g.MIG.Parent, Index: g.MIG.Index}, Healthy: g.Unhealthy == "", MemoryBytes: r.MemoryBytes, FreeMemoryBytes: r.FreeMemoryBytes,
 					FreeComputePPM: r.FreeComputePPM, FreeSlots: r.FreeSlots, Holders: r.Holders, Exclusive: r.Exclusive, MPS: r.MPS, FreeClients: r.FreeClients, Common: r.Common,
 				})
 			}

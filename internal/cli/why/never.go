@@ -32,17 +32,18 @@ func Never(asked request.Pod, nodes [][]placement.Room) string {
 // fitsEmptied reports whether a node without other containers has enough GPUs for the container.
 func fitsEmptied(c request.Container, rooms []placement.Room) bool {
 	for _, s := range c.Shares {
-		if s.SplitPPM == 0 && suitable(s, rooms) < len(c.Shares) {
+		if s.SplitPPM == 0 && suitable(c, s, rooms) < len(c.Shares) {
 			return false
 		}
 	}
 	return true
 }
 
-// suitable returns how many GPUs have room for a share once no container holds a part of them.
-func suitable(s request.Share, rooms []placement.Room) (n int) {
+// suitable returns how many GPUs have room for a share of a container once no container holds a part
+// of them.
+func suitable(c request.Container, s request.Share, rooms []placement.Room) (n int) {
 	for _, r := range rooms {
-		if r.Emptied().Lacks(s) == "" {
+		if r.Emptied().Lacks(s, len(c.Shares)) == "" {
 			n++
 		}
 	}
@@ -53,7 +54,7 @@ func neverFor(c request.Container, nodes [][]placement.Room) string {
 	most, gpus := uint64(0), 0
 	for _, rooms := range nodes {
 		for _, s := range c.Shares {
-			gpus = max(gpus, suitable(s, rooms))
+			gpus = max(gpus, suitable(c, s, rooms))
 		}
 		for _, r := range rooms {
 			most = max(most, r.MemoryBytes)

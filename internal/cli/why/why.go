@@ -76,13 +76,13 @@ func (n *Node) judgeUse(use nodegpus.Use, asked request.Pod, pod *corev1.Pod, cf
 	}
 	_, _, err = use.Ledger.Plan(here)
 	n.Fits = err == nil
-	share, container := firstShare(asked)
+	share, gpus := firstShare(asked)
 	noRoom := (*placement.NoRoomError)(nil)
 	if errors.As(err, &noRoom) {
-		share, container = noRoom.Share, noRoom.Container
+		share, gpus = noRoom.Share, noRoom.GPUs
 	}
-	if n.list(use.Ledger.Free(), share) > 0 && noRoom != nil {
-		n.Against = fmt.Sprintf("single GPUs have room for a part that container %s requests, but not for all parts of the pod at once", container)
+	if n.list(use.Ledger.Free(), share, gpus) > 0 && noRoom != nil {
+		n.Against = fmt.Sprintf("single GPUs have room for a part that container %s requests, but not for all parts of the pod at once", noRoom.Container)
 	}
 }
 
@@ -90,25 +90,25 @@ func (n *Node) judgeUse(use nodegpus.Use, asked request.Pod, pod *corev1.Pod, cf
 // container that has no room.
 func (n *Node) judgeRooms(rooms []placement.Room, asked request.Pod) {
 	n.Fits = true
-	share, _ := firstShare(asked)
+	share, gpus := firstShare(asked)
 	for _, c := range asked.Containers {
 		for _, s := range c.Shares {
-			room := len(slices.DeleteFunc(slices.Clone(rooms), func(r placement.Room) bool { return r.Lacks(s) != "" }))
+			room := len(slices.DeleteFunc(slices.Clone(rooms), func(r placement.Room) bool { return r.Lacks(s, len(c.Shares)) != "" }))
 			if room < len(c.Shares) && n.Fits {
-				n.Fits, share = false, s
+				n.Fits, share, gpus = false, s, len(c.Shares)
 			}
 		}
 	}
-	if room := n.list(rooms, share); !n.Fits && room > 0 {
+	if room := n.list(rooms, share, gpus); !n.Fits && room > 0 {
 		n.Against = "fewer GPUs have room than a container requests"
 	}
 }
 
-// list lists each GPU with the reason why the GPU has no room for a share, and returns the number
-// of GPUs with room.
-func (n *Node) list(rooms []placement.Room, share request.Share) (room int) {
+// list lists each GPU with the reason why the GPU has no room for a share of a container with this
+// number of GPUs. list returns the number of GPUs with room.
+func (n *Node) list(rooms []placement.Room, share request.Share, gpus int) (room int) {
 	for _, r := range rooms {
-		g := GPU{r, r.Lacks(share)}
+		g := GPU{r, r.Lacks(share, gpus)}
 		if g.Against == "" {
 			room++
 		}
@@ -117,13 +117,15 @@ func (n *Node) list(rooms []placement.Room, share request.Share) (room int) {
 	return room
 }
 
-func firstShare(asked request.Pod) (request.Share, string) {
+// firstShare returns the first share of the first container that requests GPUs, and the number of the
+// container's GPUs.
+func firstShare(asked request.Pod) (share request.Share, gpus int) {
 	for _, c := range asked.Containers {
 		if c.Asks() {
-			return c.Shares[0], c.Name
+			return c.Shares[0], len(c.Shares)
 		}
 	}
-	return request.Share{}, ""
+	return request.Share{}, 0
 }
 
 // excludes returns the reason why the node does not accept the pod, even with enough resources.

@@ -108,7 +108,7 @@ func (n Node) lines(w io.Writer) {
 	}
 	for _, g := range n.GPUs {
 		_, free, _ := strings.Cut(g.String(), ": ")
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", n.Name, g.Index, free, oneLine(cmp.Or(n.Excluded, g.Against, n.Against, "it has room")))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", n.Name, g.Number(), free, oneLine(cmp.Or(n.Excluded, g.Against, n.Against, "it has room")))
 	}
 }
 

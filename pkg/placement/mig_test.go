@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+)
+
+// TestMIGDevices checks that several containers share a MIG device, and that a container with
+// several GPUs gets no MIG device. A process uses at most one MIG device.
+func TestMIGDevices(t *testing.T) {
+	migs := gpus(16, 16)
+	for k := range migs {
+		migs[k].UUID = "MIG-" + migs[k].UUID[len("GPU-"):]
+	}
+	for name, c := range map[string]struct {
+		gpus []gpu.GPU
+		pod  request.Pod
+		want string
+	}{
+		"a part each":               {migs, pod("p", app("a", mem(4)), app("b", mem(4))), "a:MIG-0 b:MIG-0"},
+		"a whole device":            {migs, pod("p", app("a", whole)), "a:MIG-0"},
+		"two devices":               {migs, pod("p", app("a", mem(4), mem(4))), "no a"},
+		"two GPUs beside devices":   {append(migs, gpus(16, 16)...), pod("p", app("a", mem(4), mem(4))), "a:0,1"},
+		"one GPU beside one device": {append(migs[:1:1], gpus(16)...), pod("p", app("a", mem(4), mem(4))), "no a"},
+	} {
+		if got := placeAll(New(c.gpus, config.Default()), c.pod); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	_, err := New(migs, config.Default()).Place(pod("p", app("a", mem(4), mem(4))), "a")
+	if err == nil || !strings.HasSuffix(err.Error(), "; a container with several GPUs gets no MIG device") {
+		t.Errorf("two devices: %v", err)
+	}
+}
