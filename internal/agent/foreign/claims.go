@@ -73,10 +73,10 @@ func (c claims) on(g gpu.GPU) string {
 
 // names reports whether a device's id may name a GPU. NVIDIA's plugin names devices by UUID, and
 // appends "::0" to parts of a GPU. Google's plugin names devices by device node, as "nvidia0". An
-// unknown id may name every GPU.
+// unknown id may name every GPU. The name of a physical GPU includes its MIG devices.
 func names(id string, g gpu.GPU) bool {
 	if strings.HasPrefix(id, "GPU-") || strings.HasPrefix(id, "MIG-") {
-		return strings.HasPrefix(id, g.UUID)
+		return strings.HasPrefix(id, g.UUID) || strings.HasPrefix(id, g.Card())
 	}
 	node, _, _ := strings.Cut(id, "/")
 	number, found := strings.CutPrefix(node, "nvidia")

@@ -50,13 +50,16 @@ func TestJudge(t *testing.T) {
 
 func TestWhichGPUsAreClaimed(t *testing.T) {
 	g := gpu.GPU{UUID: "GPU-11111111-0000", Index: 0, Minor: 3}
-	mig := gpu.GPU{UUID: "MIG-1", Index: 1, Minor: 4}
+	mig := gpu.GPU{UUID: "MIG-1", Index: 1, Minor: 4, MIG: gpu.MIG{Parent: "GPU-44444444-0000"}}
 	for id, want := range map[string][2]bool{
 		"GPU-11111111-0000":    {true, false},
 		"GPU-11111111-0000::7": {true, false}, // a part, by time-slicing
 		"GPU-11111111-0000-7":  {true, false},
 		"GPU-22222222-0000":    {false, false},
 		"MIG-1":                {false, true},
+		"MIG-2":                {false, false}, // another MIG device of the same GPU
+		"GPU-44444444-0000":    {false, true},  // the MIG device's GPU
+		"GPU-44444444-0000::1": {false, true},
 		"nvidia3":              {true, false},
 		"nvidia4/gi0":          {false, true},
 		"nvidia3/vgpu1":        {true, false},

@@ -66,8 +66,9 @@ func (c Container) checkReach(references []gpuaccess.Reference, resource string,
 // reaches reports whether a reference may lead to a GPU. An unknown name may lead to every GPU.
 func reaches(ref gpuaccess.Reference, g gpu.GPU) bool {
 	name := ref.GPU
-	if strings.HasPrefix(name, "GPU-") || strings.HasPrefix(name, "MIG-") {
-		return strings.HasPrefix(g.UUID, name) // NVIDIA's runtime accepts the beginning of a UUID
+	if strings.HasPrefix(name, "GPU-") || gpu.IsMIG(name) {
+		// NVIDIA's runtime accepts the beginning of a UUID. A GPU in MIG mode includes its MIG devices.
+		return strings.HasPrefix(g.UUID, name) || strings.HasPrefix(g.Card(), name)
 	}
 	name, _, _ = strings.Cut(name, ":") // the part of a GPU, as in "0:1"
 	n, err := strconv.Atoi(name)

@@ -12,9 +12,12 @@ import (
 )
 
 // TestYield checks containers of another device plugin. The node offers GPU-a (index 0, device node
-// 4), and leaves GPU-b (index 1, device node 7) to the plugin.
+// 4) and a MIG device of GPU-c, and leaves GPU-b (index 1, device node 7) to the plugin.
 func TestYield(t *testing.T) {
-	offered := []gpu.GPU{{UUID: "GPU-a1", Index: 0, Minor: 4}}
+	offered := []gpu.GPU{
+		{UUID: "GPU-a1", Index: 0, Minor: 4},
+		{UUID: "MIG-c1", Index: 2, Minor: 9, MIG: gpu.MIG{Parent: "GPU-c1"}},
+	}
 	rules := Rules{Injection: config.Default().Injection}
 	env := func(env ...string) Container { return Container{Name: "c", Env: env} }
 	hidden := Adjustment{Env: []Variable{{VisibleDevices, "void"}}}
@@ -36,6 +39,9 @@ func TestYield(t *testing.T) {
 		{"ours by a part of its UUID", env("NVIDIA_VISIBLE_DEVICES=GPU-a"), Adjustment{}, ReasonBypass},
 		{"ours beside its own", env("NVIDIA_VISIBLE_DEVICES=GPU-b1, 0"), Adjustment{}, ReasonBypass},
 		{"a part of ours by index", env("NVIDIA_VISIBLE_DEVICES=0:1"), Adjustment{}, ReasonBypass},
+		{"our MIG device", env("NVIDIA_VISIBLE_DEVICES=MIG-c1"), Adjustment{}, ReasonBypass},
+		{"the GPU of our MIG device", env("NVIDIA_VISIBLE_DEVICES=GPU-c1"), Adjustment{}, ReasonBypass},
+		{"our MIG device by index", env("NVIDIA_VISIBLE_DEVICES=2:0"), Adjustment{}, ReasonBypass},
 		{"a name that is not known", env("NVIDIA_VISIBLE_DEVICES=first"), Adjustment{}, ReasonBypass},
 		{"an early CUDA image", env("CUDA_VERSION=8.0"), Adjustment{}, ReasonBypass},
 		{"its GPU by a volume", Container{

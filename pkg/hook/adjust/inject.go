@@ -37,6 +37,9 @@ func (r Rules) inject(a *Adjustment, c Container, rt Runtime, gpus []gpu.GPU) er
 // method returns the injection method for the GPUs, and resolves "auto".
 func (r Rules) method(c Container, rt Runtime, gpus []gpu.GPU) (string, error) {
 	method := r.Injection.Method
+	if method == config.InjectDirect && slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return gpu.IsMIG(g.UUID) }) {
+		return "", c.Refuse(ReasonInjection, "injection.method is direct, which does not know the device nodes of MIG devices: set it to auto, cdi or env")
+	}
 	if method != config.InjectAuto && method != config.InjectCDI {
 		return method, nil
 	}

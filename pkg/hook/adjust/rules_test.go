@@ -120,6 +120,17 @@ func TestInjectionMethod(t *testing.T) {
 	}
 }
 
+// TestMIGDevicesNeedARuntime checks that MIG devices are injected by CDI or by the runtime's hook:
+// the method direct does not know their device nodes.
+func TestMIGDevicesNeedARuntime(t *testing.T) {
+	device := []gpu.GPU{{UUID: "MIG-a", MIG: gpu.MIG{Parent: "GPU-a"}}}
+	for method, want := range map[string]Reason{config.InjectAuto: "", config.InjectEnv: "", config.InjectDirect: ReasonInjection} {
+		r := Rules{Injection: config.Injection{Method: method, CDIKind: kind}, HasCDIDevice: func(string) bool { return true }}
+		_, err := r.Grant(Container{Name: "c"}, withCDI, Assignment{GPUs: device, Dir: "/run/x", Allocation: placement.Allocation{Container: "c"}})
+		checkRefusal(t, err, want)
+	}
+}
+
 func TestCapabilities(t *testing.T) {
 	const name = DriverCapabilities + "="
 	set := func(value string) Adjustment { return Adjustment{Env: []Variable{{DriverCapabilities, value}}} }
