@@ -20,13 +20,15 @@ type card struct {
 	Name        string `json:"name"`
 	MemoryBytes uint64 `json:"memoryBytes"`
 	Healthy     bool   `json:"healthy"`
+	// MIG is the place of a MIG device, which pods can choose by its GPU.
+	MIG gpu.MIG `json:"mig,omitzero"`
 }
 
 // FormatGPUs returns the annotation of a Node with these GPUs.
 func FormatGPUs(gpus []gpu.GPU) string {
 	cards := make([]card, len(gpus))
 	for i, g := range gpus {
-		cards[i] = card{g.UUID, g.Index, g.Name, g.MemoryBytes, g.Healthy}
+		cards[i] = card{g.UUID, g.Index, g.Name, g.MemoryBytes, g.Healthy, g.MIG}
 	}
 	// Marshal cannot fail for a card.
 	text, _ := json.Marshal(cards)
@@ -41,7 +43,7 @@ func ParseGPUs(text string) ([]gpu.GPU, error) {
 	}
 	gpus := make([]gpu.GPU, len(cards))
 	for i, c := range cards {
-		gpus[i] = gpu.GPU{UUID: c.UUID, Index: c.Index, Name: c.Name, MemoryBytes: c.MemoryBytes, Healthy: c.Healthy}
+		gpus[i] = gpu.GPU{UUID: c.UUID, Index: c.Index, Name: c.Name, MemoryBytes: c.MemoryBytes, Healthy: c.Healthy, MIG: c.MIG}
 	}
 	return gpus, nil
 }

@@ -13,10 +13,10 @@ import (
 
 func TestGPUs(t *testing.T) {
 	const want = `[{"uuid":"GPU-a","index":0,"name":"NVIDIA \u003cH200\u003e","memoryBytes":150754820096,"healthy":true},` +
-		`{"uuid":"MIG-b","index":1,"name":"","memoryBytes":1,"healthy":false}]`
+		`{"uuid":"MIG-b","index":1,"name":"","memoryBytes":1,"healthy":false,"mig":{"parent":"GPU-b","index":2,"instance":3,"compute":0}}]`
 	node := []gpu.GPU{
 		{UUID: "GPU-a", Index: 0, Name: "NVIDIA <H200>", MemoryBytes: 150754820096, Healthy: true},
-		{UUID: "MIG-b", Index: 1, MemoryBytes: 1},
+		{UUID: "MIG-b", Index: 1, MemoryBytes: 1, MIG: gpu.MIG{Parent: "GPU-b", Index: 2, Instance: 3}},
 	}
 	text := FormatGPUs(node)
 	if text != want {

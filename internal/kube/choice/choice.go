@@ -180,10 +180,15 @@ func both(accepted, allowed []string) []string {
 func (w wishes) allow(g gpu.GPU, annotations map[string]string, sharing config.Sharing) bool {
 	kind := strings.ToUpper(volcano.TypeOf(g))
 	isType := func(part string) bool { return strings.Contains(kind, strings.ToUpper(part)) }
-	isGPU := func(uuid string) bool { return uuid == g.UUID }
+	isGPU := func(uuid string) bool { return uuid == g.UUID || uuid == g.Card() }
 	isMode := func(mode string) bool {
-		// Every GPU is shared through a library in its containers, and some GPUs also by MPS.
-		return mode == volcano.HAMiCore || mode == volcano.MPS && sharing.ByMPS(g.UUID)
+		switch mode {
+		case volcano.HAMiCore: // every GPU is shared through a library in its containers
+			return true
+		case volcano.MIG:
+			return gpu.IsMIG(g.UUID)
+		}
+		return mode == volcano.MPS && sharing.ByMPS(g.UUID)
 	}
 	return w.wanted(annotations[w.useType], annotations[w.noUseType], isType) &&
 		w.wanted(annotations[w.useUUID], annotations[w.noUseUUID], isGPU) &&

@@ -146,6 +146,39 @@ func TestObey(t *testing.T) {
 	}
 }
 
+// TestMIGDevices chooses among a MIG device of GPU-9 and two other GPUs.
+func TestMIGDevices(t *testing.T) {
+	node := append(gpus(), gpu.GPU{UUID: "MIG-1", Index: 2, Name: "NVIDIA H100 MIG 1g.10gb", MemoryBytes: 10 << 30, Healthy: true, MIG: gpu.MIG{Parent: "GPU-9"}})
+	mps := cfg()
+	mps.Sharing.MPSGPUs = []string{config.AllGPUs}
+	for name, tt := range map[string]struct {
+		pod  *corev1.Pod
+		want string
+	}{
+		"Volcano's mode":       {pod(notes{"volcano.sh/vgpu-mode": "mig"}, inVolcano), "MIG-1"},
+		"HAMi's mode":          {pod(notes{"nvidia.com/vgpu-mode": "mig"}, inHAMi), "MIG-1"},
+		"another mode":         {pod(notes{"nvidia.com/vgpu-mode": "hami-core"}, inHAMi), "GPU-1|GPU-2|MIG-1"},
+		"the mode of MPS":      {pod(notes{"nvidia.com/vgpu-mode": "mps"}, inHAMi), "GPU-1|GPU-2"},
+		"the profile":          {pod(notes{UseType: "MIG 1g.10gb"}, inNative), "MIG-1"},
+		"no MIG devices":       {pod(notes{NoUseType: "MIG"}, inNative), "GPU-1|GPU-2"},
+		"its UUID":             {pod(notes{UseUUID: "MIG-1"}, inNative), "MIG-1"},
+		"its GPU's UUID":       {pod(notes{UseUUID: "GPU-9"}, inNative), "MIG-1"},
+		"nothing of its GPU":   {pod(notes{NoUseUUID: "GPU-9"}, inNative), "GPU-1|GPU-2"},
+		"HAMi: its GPU's UUID": {pod(notes{"nvidia.com/use-gpuuuid": "GPU-9"}, inHAMi), "MIG-1"},
+	} {
+		asked, err := request.FromPod(tt.pod, mps.Dialects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Obey(asked, tt.pod, node, mps)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if accepted := strings.Join(got.Containers[0].Shares[0].GPUs, "|"); accepted != tt.want {
+			t.Errorf("%s: %s, want %s", name, accepted, tt.want)
+		}
+	}
+}
+
 func TestObeyNot(t *testing.T) {
 	tests := []struct {
 		name string
@@ -155,8 +188,9 @@ func TestObeyNot(t *testing.T) {
 		{"no such type", pod(notes{UseType: "A100"}, inNative), "pod ns/pod: the pod's annotations (nri-vgpu.io/use-gpu-type) allow no GPU of the node"},
 		{"no GPU that is not excluded", pod(notes{NoUseType: "nvidia"}, inNative), "(nri-vgpu.io/nouse-gpu-type) allow"},
 		{"not the GPU of the resource", pod(notes{UseUUID: "GPU-2"}, ofFirst), "no GPU of the node"},
-		{"another mode", pod(notes{"volcano.sh/vgpu-mode": "mig"}, inVolcano), "no GPU of the node"},
-		{"HAMi: MIG", pod(notes{"nvidia.com/vgpu-mode": "mig"}, inHAMi), "(nvidia.com/vgpu-mode) allow"},
+		{"another mode", pod(notes{"volcano.sh/vgpu-mode": "slices"}, inVolcano), "no GPU of the node"},
+		{"Volcano: MIG without MIG devices", pod(notes{"volcano.sh/vgpu-mode": "mig"}, inVolcano), "(volcano.sh/vgpu-mode) allow"},
+		{"HAMi: MIG without MIG devices", pod(notes{"nvidia.com/vgpu-mode": "mig"}, inHAMi), "(nvidia.com/vgpu-mode) allow"},
 		{"an unknown policy", pod(notes{Policy: "pack"}, inNative), `pod ns/pod: annotation nri-vgpu.io/placement-policy is "pack"; allowed: binpack, spread`},
 		{"assigned against the wish", pod(assigned("GPU-1,NVIDIA,1,0:", notes{UseUUID: "GPU-2"}), inVolcano), "allow GPU-2 only"},
 	}

@@ -60,10 +60,12 @@ const (
 const Answered = "18446744073709551615"
 
 // These are modes of a GPU. HAMiCore is the mode of a node that limits its containers by a
-// library, and the mode that Registered writes. Schedulers do not support MPS.
+// library, and the mode that Registered writes. Schedulers do not support MPS. In the mode MIG, a
+// scheduler would choose MIG devices that the node must then create.
 const (
 	HAMiCore = "hami-core"
 	MPS      = "mps"
+	MIG      = "mig"
 )
 
 // deviceType is the type of an NVIDIA GPU in assignments.
