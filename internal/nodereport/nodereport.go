@@ -32,6 +32,8 @@ type Report struct {
 	// Pool is the name of the pool of config.toml whose configuration the agent applies, or "".
 	Pool string    `json:"pool,omitempty"`
 	GPUs []gpu.GPU `json:"gpus"`
+	// LeftOut are the GPUs that the node does not offer.
+	LeftOut []gpu.GPU `json:"leftOut,omitempty"`
 	// Sums is nil until the agent knows the node's pods.
 	Sums *Sums `json:"sums,omitempty"`
 	// Volcano is the state of the answers to Volcano's scheduler.

@@ -46,7 +46,7 @@ func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now t
 	case !o.Report.PluginRegistered:
 		return say(corev1.ConditionFalse, ReasonPluginNotRegistered, "the NRI plugin is not registered with the container runtime: see the agent's log")
 	case len(o.Report.GPUs) == 0:
-		return say(corev1.ConditionFalse, ReasonNoGPU, "the NVIDIA driver shows no GPU: see the agent's log")
+		return say(corev1.ConditionFalse, ReasonNoGPU, noGPU(o.Report.LeftOut))
 	}
 	if n := o.Report.Unadjusted; n > 0 {
 		return say(corev1.ConditionFalse, ReasonUnadjusted,
@@ -62,11 +62,21 @@ func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now t
 	return say(corev1.ConditionTrue, ReasonGPUsHealthy, fmt.Sprintf("GPUs that accept containers: %d", len(o.Report.GPUs)))
 }
 
+// noGPU returns why a node offers no GPU.
+func noGPU(leftOut []gpu.GPU) string {
+	for _, g := range leftOut {
+		if g.Undivided {
+			return fmt.Sprintf("nothing of GPU %s (%s) is offered: %s", g.Number(), g.UUID, g.Reason)
+		}
+	}
+	return "the NVIDIA driver shows no GPU: see the agent's log"
+}
+
 func unhealthy(gpus []gpu.GPU) []string {
 	var bad []string
 	for _, g := range gpus {
 		if !g.Healthy {
-			bad = append(bad, fmt.Sprintf("GPU %d (%s): %s", g.Index, g.UUID, g.Reason))
+			bad = append(bad, fmt.Sprintf("GPU %s (%s): %s", g.Number(), g.UUID, g.Reason))
 		}
 	}
 	return bad

@@ -26,6 +26,7 @@ func TestCondition(t *testing.T) {
 	}
 	healthy, lost := testGPU("GPU-a", true), testGPU("GPU-b", false)
 	lost.Index, lost.Reason = 1, "fell off the bus"
+	undivided := gpu.GPU{UUID: "GPU-c", Index: 2, Healthy: true, Undivided: true, Reason: "MIG mode is on"}
 	tests := []struct {
 		name     string
 		node     *corev1.Node
@@ -39,6 +40,10 @@ func TestCondition(t *testing.T) {
 		{"all well, pods not known", had, Observation{Alive: now, Report: &nodereport.Report{PluginRegistered: true, GPUs: []gpu.GPU{healthy}}}, ""},
 		{"one lost", had, seen(0, true, healthy, lost), "False GPUUnhealthy: 1 of 2 GPUs accept no new containers: GPU 1 (GPU-b): fell off the bus"},
 		{"GPUs gone", had, seen(0, true), "False NoGPU: "},
+		{"a GPU in MIG mode without devices", had, Observation{Alive: now, Report: &nodereport.Report{PluginRegistered: true, LeftOut: []gpu.GPU{undivided}}},
+			"False NoGPU: nothing of GPU 2 (GPU-c) is offered: MIG mode is on"},
+		{"another GPU beside it", had, Observation{Alive: now, Report: &nodereport.Report{PluginRegistered: true, GPUs: []gpu.GPU{healthy}, LeftOut: []gpu.GPU{undivided}, Sums: &nodereport.Sums{}}},
+			"True GPUsHealthy: GPUs that accept containers: 1"},
 		{"containers without limits", had, Observation{Alive: now,
 			Report: &nodereport.Report{PluginRegistered: true, GPUs: []gpu.GPU{healthy}, Unadjusted: 2}}, "False ContainersUnadjusted: "},
 		{"not registered", had, seen(0, false, healthy), "False PluginNotRegistered: "},

@@ -109,6 +109,8 @@ type Heartbeat struct {
 	unpublished loop.Failure
 	// health is the last reported reason of each GPU, by UUID: "" means healthy.
 	health map[string]string
+	// undivided are the GPUs in MIG mode without MIG devices at the last round, by UUID.
+	undivided map[string]bool
 	// begun is when this agent started. registered reports whether the runtime has ever had the
 	// agent's plugin.
 	begun      time.Time
@@ -192,6 +194,7 @@ func (h *Heartbeat) round(ctx context.Context) {
 	}
 	h.Ledger.SetGPUs(gpus)
 	h.tellHealth(gpus)
+	h.tellUndivided(h.Inventory.LeftOut())
 	if err := h.Changed(gpus); err != nil {
 		h.Log.Error("failed to write the CDI spec of the node's GPUs", "error", err)
 	}
@@ -223,13 +226,28 @@ func (h *Heartbeat) tellHealth(gpus []gpu.GPU) {
 		}
 		h.health[g.UUID] = now
 		if now == "" {
-			h.Log.Info("marked a GPU healthy", "gpu", g.UUID, "index", g.Index)
-			h.Events.OnNode(events.GPURecovered, "GPU %d (%s) is healthy and accepts containers again", g.Index, g.UUID)
+			h.Log.Info("marked a GPU healthy", "gpu", g.UUID, "index", g.Number())
+			h.Events.OnNode(events.GPURecovered, "GPU %s (%s) is healthy and accepts containers again", g.Number(), g.UUID)
 			continue
 		}
-		h.Log.Error("marked a GPU unhealthy; placing no new containers on it", "gpu", g.UUID, "index", g.Index, "reason", now)
-		h.Events.OnNode(events.GPUUnhealthy, "GPU %d (%s) is unhealthy and gets no new containers: %s", g.Index, g.UUID, now)
+		h.Log.Error("marked a GPU unhealthy; placing no new containers on it", "gpu", g.UUID, "index", g.Number(), "reason", now)
+		h.Events.OnNode(events.GPUUnhealthy, "GPU %s (%s) is unhealthy and gets no new containers: %s", g.Number(), g.UUID, now)
 	}
+}
+
+// tellUndivided logs each GPU that is newly in MIG mode without MIG devices.
+func (h *Heartbeat) tellUndivided(leftOut []gpu.GPU) {
+	now := map[string]bool{}
+	for _, g := range leftOut {
+		if !g.Undivided {
+			continue
+		}
+		now[g.UUID] = true
+		if !h.undivided[g.UUID] {
+			h.Log.Warn("found a GPU without anything to offer", "gpu", g.UUID, "index", g.Index, "reason", g.Reason)
+		}
+	}
+	h.undivided = now
 }
 
 // leavesReport reports whether the previous agent's report must stay. The report must stay while
@@ -288,6 +306,7 @@ func (h *Heartbeat) report(ctx context.Context, gpus []gpu.GPU, sums *nodereport
 		AgentVersion:     version.Version,
 		Pool:             h.Pool,
 		GPUs:             gpus,
+		LeftOut:          h.Inventory.LeftOut(),
 		Sums:             sums,
 	})
 	if err != nil {

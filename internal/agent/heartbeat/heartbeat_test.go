@@ -3,6 +3,7 @@
 package heartbeat
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -193,6 +194,47 @@ func TestAGPUsHealthIsToldWhenItChanges(t *testing.T) {
 	}
 }
 
+// TestAGPUWithoutMIGDevicesIsLogged checks that the log has one line for each time that a GPU loses
+// its MIG devices. The report lists the GPU.
+func TestAGPUWithoutMIGDevicesIsLogged(t *testing.T) {
+	n := oneGPU()
+	a := newAgent(t, n)
+	var log bytes.Buffer
+	a.Log = slog.New(slog.NewTextHandler(&log, nil))
+	excluded := gpu.GPU{UUID: "GPU-2"}
+	for _, undivided := range []bool{true, true, false, true} {
+		n.leftOut = []gpu.GPU{excluded, {UUID: "GPU-3", Undivided: undivided, Reason: "MIG mode is on"}}
+		a.round(t.Context())
+	}
+	if lines := strings.Count(log.String(), "gpu=GPU-3"); lines != 2 || strings.Contains(log.String(), "GPU-2") || len(n.told) > 0 {
+		t.Errorf("the log has %d lines, and the node the Events %v:\n%s", lines, n.told, log.String())
+	}
+	report, err := nodereport.Read(filepath.Join(a.Config.Paths.RunDir, nodereport.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(n.leftOut, report.LeftOut); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMetricsOfMIGDevices(t *testing.T) {
+	n := oneGPU()
+	n.gpus = append(n.gpus, gpu.GPU{UUID: "MIG-1", Index: 1, Name: "H100 MIG 1g.10gb", MemoryBytes: 1 << 30, Healthy: true, MIG: gpu.MIG{Parent: "GPU-2", Index: 3, Instance: 9}})
+	const want = `
+# HELP nri_vgpu_gpu_containers Containers with a part of the GPU.
+# TYPE nri_vgpu_gpu_containers gauge
+nri_vgpu_gpu_containers{index="0",name="Test GPU",uuid="GPU-1"} 0
+nri_vgpu_gpu_containers{index="1:3",name="H100 MIG 1g.10gb",uuid="MIG-1"} 0
+# HELP nri_vgpu_gpu_mig_info Always 1 for each MIG device; labels state its physical GPU, its profile and the ids of its instances.
+# TYPE nri_vgpu_gpu_mig_info gauge
+nri_vgpu_gpu_mig_info{compute_instance="0",gpu_instance="9",parent="GPU-2",profile="1g.10gb",uuid="MIG-1"} 1
+`
+	if err := testutil.CollectAndCompare(newAgent(t, n), strings.NewReader(want), "nri_vgpu_gpu_mig_info", "nri_vgpu_gpu_containers"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRunBeatsAndCanBePoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := oneGPU()
@@ -331,7 +373,7 @@ nri_vgpu_foreign_containers{resource="nvidia.com/mig-*"} 1
 # HELP nri_vgpu_gpu_offered_twice 1 if another device plugin offers the GPU, too: the GPU then accepts no new containers.
 # TYPE nri_vgpu_gpu_offered_twice gauge
 nri_vgpu_gpu_offered_twice{index="0",name="Test GPU",uuid="GPU-1"} 1
-# HELP nri_vgpu_gpus_left_out GPUs of the node that the configuration does not offer (node.gpus).
+# HELP nri_vgpu_gpus_left_out GPUs that the node does not offer: node.gpus leaves them out, or they are in MIG mode without MIG devices.
 # TYPE nri_vgpu_gpus_left_out gauge
 nri_vgpu_gpus_left_out 1
 # HELP nri_vgpu_container_compute_limit_ratio Compute limit of the container as a part of the GPU's time, 0 to 1; 1 without a limit.

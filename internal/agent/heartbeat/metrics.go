@@ -11,6 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/namesakes"
 	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -31,13 +32,15 @@ var (
 	descHealthy = prometheus.NewDesc("nri_vgpu_gpu_healthy",
 		"1 if the GPU accepts new containers.", gpuLabels, nil)
 	descXIDs = prometheus.NewDesc("nri_vgpu_gpu_xids_total",
-		"Errors (XIDs) that the driver reported for the GPU, by number; uuid is empty if the driver did not name the GPU.", []string{"uuid", "xid"}, nil)
+		"Errors (XIDs) that the driver reported for the physical GPU, by number; uuid is empty if the driver did not name the GPU.", []string{"uuid", "xid"}, nil)
 	descOfferedTwice = prometheus.NewDesc("nri_vgpu_gpu_offered_twice",
 		"1 if another device plugin offers the GPU, too: the GPU then accepts no new containers.", gpuLabels, nil)
 	descLeftOut = prometheus.NewDesc("nri_vgpu_gpus_left_out",
-		"GPUs of the node that the configuration does not offer (node.gpus).", nil, nil)
+		"GPUs that the node does not offer: node.gpus leaves them out, or they are in MIG mode without MIG devices.", nil, nil)
 	descForeign = prometheus.NewDesc("nri_vgpu_foreign_containers",
 		"Containers of the node's pods that request a resource of another device plugin; resource is the matching element of node.foreign_resources.", []string{"resource"}, nil)
+	descMIG = prometheus.NewDesc("nri_vgpu_gpu_mig_info",
+		"Always 1 for each MIG device; labels state its physical GPU, its profile and the ids of its instances.", []string{"uuid", "parent", "profile", "gpu_instance", "compute_instance"}, nil)
 	descMemory = prometheus.NewDesc("nri_vgpu_gpu_memory_bytes",
 		"GPU memory that can be allocated to containers.", gpuLabels, nil)
 	descAllocatedMemory = prometheus.NewDesc("nri_vgpu_gpu_allocated_memory_bytes",
@@ -61,7 +64,7 @@ var (
 func (h *Heartbeat) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descBuild, descRegistered, descPodsSynced, descGuard,
-		descHealthy, descOfferedTwice, descLeftOut, descForeign, descXIDs, descMemory, descAllocatedMemory, descFreeMemory, descAllocatedCompute, descFreeCompute, descContainers,
+		descHealthy, descOfferedTwice, descLeftOut, descForeign, descXIDs, descMIG, descMemory, descAllocatedMemory, descFreeMemory, descAllocatedCompute, descFreeCompute, descContainers,
 		descLimitMemory, descLimitCompute,
 	} {
 		ch <- d
@@ -87,13 +90,16 @@ func (h *Heartbeat) collect(ch chan<- prometheus.Metric) {
 	names, twice := map[string]string{}, map[string]bool{}
 	for _, g := range h.Inventory.GPUs() {
 		names[g.UUID], twice[g.UUID] = g.Name, g.Foreign
+		if m := g.MIG; m != (gpu.MIG{}) {
+			gauge(descMIG, 1, g.UUID, m.Parent, g.Profile(), strconv.Itoa(m.Instance), strconv.Itoa(m.Compute))
+		}
 	}
 	gauge(descLeftOut, float64(len(h.Inventory.LeftOut())))
 	for pattern, n := range h.foreignByPattern() {
 		gauge(descForeign, float64(n), pattern)
 	}
 	for _, room := range h.Ledger.Free() {
-		labels := []string{room.UUID, strconv.Itoa(room.Index), names[room.UUID]}
+		labels := []string{room.UUID, room.Number(), names[room.UUID]}
 		gauge(descHealthy, truth(room.Healthy), labels...)
 		gauge(descOfferedTwice, truth(twice[room.UUID]), labels...)
 		gauge(descMemory, float64(room.MemoryBytes), labels...)

@@ -155,6 +155,8 @@ func checkDriver(f Facts) []Finding {
 		return []Finding{found(Problem, seeAgent, "the agent's report of the GPUs is unreadable: %v", f.ReportErr)}
 	case f.Now.Sub(f.Report.Heartbeat) > staleReport:
 		return []Finding{found(Problem, seeAgent, "the agent last looked at the GPUs %v ago: the node's capacity is withdrawn", f.Now.Sub(f.Report.Heartbeat).Round(time.Second))}
+	case len(f.Report.GPUs) == 0 && len(undivided(f)) > 0:
+		return undivided(f)
 	case len(f.Report.GPUs) == 0 && f.DriverVersion == "":
 		return []Finding{found(Problem, "install the NVIDIA driver on the node; with a driver container see driver.root in config.toml", "the node has neither GPUs nor NVIDIA's kernel driver")}
 	case len(f.Report.GPUs) == 0:
@@ -163,13 +165,25 @@ func checkDriver(f Facts) []Finding {
 	var all []Finding
 	for _, g := range f.Report.GPUs {
 		if !g.Healthy && !g.Foreign { // checkForeign reports the others
-			all = append(all, found(Problem, "nvidia-smi -q -i "+g.UUID+"; dmesg | grep -i xid", "GPU %d (%s) is unhealthy and gets no new containers: %s", g.Index, g.UUID, g.Reason))
+			all = append(all, found(Problem, "nvidia-smi -q -i "+g.Card()+"; dmesg | grep -i xid", "GPU %s (%s) is unhealthy and gets no new containers: %s", g.Number(), g.UUID, g.Reason))
 		}
 	}
+	all = append(all, undivided(f)...)
 	if len(all) > 0 {
 		return all
 	}
 	return ok("%d GPUs, all healthy", len(f.Report.GPUs))
+}
+
+// undivided warns of GPUs in MIG mode without MIG devices.
+func undivided(f Facts) []Finding {
+	var all []Finding
+	for _, g := range f.Report.LeftOut {
+		if g.Undivided {
+			all = append(all, found(Warning, "docs/how-to/mig.md", "nothing of GPU %s (%s) is offered: %s", g.Number(), g.UUID, g.Reason))
+		}
+	}
+	return all
 }
 
 // checkForeign checks that no other device plugin offers the GPUs that nri-vgpu offers.
@@ -181,7 +195,7 @@ func checkForeign(f Facts) []Finding {
 	for _, g := range f.Report.GPUs {
 		if g.Foreign {
 			all = append(all, found(Problem, fmt.Sprintf("set node.gpus.exclude = [%q] in config.toml to leave the GPU to the other plugin, or take the GPU from the other plugin (docs/how-to/coexist.md)", g.UUID),
-				"GPU %d (%s) gets no new containers: %s", g.Index, g.UUID, g.Reason))
+				"GPU %s (%s) gets no new containers: %s", g.Number(), g.UUID, g.Reason))
 		}
 	}
 	if len(all) > 0 {

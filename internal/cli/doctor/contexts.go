@@ -42,10 +42,10 @@ func checkContexts(f Facts) []Finding {
 	for _, g := range f.Report.GPUs {
 		size, measured := known[g.UUID]
 		if !measured {
-			all = append(all, found(Warning, fix, "GPU %d (%s): the agent could not measure the size of a CUDA context, and charges %d MiB for each context", g.Index, g.UUID, limits.UnknownContextBytes>>20))
+			all = append(all, found(Warning, fix, "GPU %s (%s): the agent could not measure the size of a CUDA context, and charges %d MiB for each context", g.Number(), g.UUID, limits.UnknownContextBytes>>20))
 			continue
 		}
-		told = append(told, fmt.Sprintf("%d MiB on GPU %d (driver %s)", size.Bytes>>20, g.Index, size.Driver))
+		told = append(told, fmt.Sprintf("%d MiB on GPU %s (driver %s)", size.Bytes>>20, g.Number(), size.Driver))
 	}
 	if len(told) > 0 {
 		all = append(all, ok("a CUDA context takes %s", strings.Join(told, ", "))...)

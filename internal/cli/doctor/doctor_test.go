@@ -95,6 +95,14 @@ func TestWhatIsWrong(t *testing.T) {
 		{"no driver", func(f *Facts) { f.Report.GPUs, f.DriverVersion = nil, "" }, "driver", Problem, "install"},
 		{"no GPU", func(f *Facts) { f.Report.GPUs = nil }, "driver", Problem, "nvidia-smi"},
 		{"sick GPU", func(f *Facts) { f.Report.GPUs[0].Healthy = false }, "driver", Problem, "nvidia-smi -q -i GPU-a"},
+		{"sick MIG device", func(f *Facts) {
+			f.Report.GPUs[0] = gpu.GPU{UUID: "MIG-a", MIG: gpu.MIG{Parent: "GPU-a"}}
+		}, "driver", Problem, "nvidia-smi -q -i GPU-a"},
+		{"a GPU without MIG devices", func(f *Facts) { f.Report.LeftOut = []gpu.GPU{{UUID: "GPU-b", Undivided: true}} }, "driver", Warning, "docs/how-to/mig.md"},
+		{"no GPU but one without MIG devices", func(f *Facts) {
+			f.Report.GPUs, f.Report.LeftOut = nil, []gpu.GPU{{UUID: "GPU-b", Undivided: true}}
+		}, "driver", Warning, "docs/how-to/mig.md"},
+		{"a GPU that is left out", func(f *Facts) { f.Report.LeftOut = []gpu.GPU{{UUID: "GPU-b"}} }, "driver", OK, ""},
 		{"a GPU that another plugin offers", func(f *Facts) { f.Report.GPUs[0].Healthy, f.Report.GPUs[0].Foreign = false, true }, "foreign", Problem, "GPU-a"},
 		{"names not written down", func(f *Facts) { f.NamesErr = fs.ErrNotExist }, "names", Warning, "kubectl"},
 		{"a driver that cannot be read", func(f *Facts) {

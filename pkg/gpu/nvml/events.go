@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"math"
 	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -44,7 +45,19 @@ func (e *Events) Next(patience time.Duration) (gpu.XID, error) {
 		e.Close()
 		return gpu.XID{}, nvmlError("wait for events", ret)
 	}
-	return gpu.XID{UUID: e.name(data.Device), Number: data.EventData}, nil
+	return gpu.XID{UUID: e.name(data.Device), Number: data.EventData, Instance: instanceOf(data)}, nil
+}
+
+// noInstance is NVML's GPU instance id of an event that concerns the whole GPU.
+const noInstance = math.MaxUint32
+
+// instanceOf returns the GPU instance of an event, the id plus 1, or 0 for the whole GPU. NVML
+// reports instances only of GPUs in MIG mode, and 0 for other GPUs.
+func instanceOf(data gonvml.EventData) int {
+	if data.GpuInstanceId == noInstance || !inMIGMode(data.Device) {
+		return 0
+	}
+	return int(data.GpuInstanceId) + 1
 }
 
 // Close closes the session of the driver.

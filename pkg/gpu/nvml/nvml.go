@@ -43,9 +43,9 @@ func (d *Driver) List() ([]gpu.GPU, error) {
 		d.close()
 		return nil, nvmlError("count the GPUs", ret)
 	}
-	gpus := make([]gpu.GPU, count)
-	for index := range gpus {
-		gpus[index] = d.describe(index)
+	var gpus []gpu.GPU
+	for index := range count {
+		gpus = append(gpus, d.describe(index)...)
 	}
 	return gpus, nil
 }
@@ -72,30 +72,29 @@ func (d *Driver) close() {
 	d.lib = nil
 }
 
-// describe returns the GPU with this index. If describe cannot read the complete description, the
-// GPU is unhealthy. If describe cannot read the UUID, the UUID is empty.
-func (d *Driver) describe(index int) gpu.GPU {
+// describe returns the GPU with this index, or the MIG devices of a GPU in MIG mode. If describe
+// cannot read the complete description, the GPU is unhealthy. If describe cannot read the UUID, the
+// UUID is empty.
+func (d *Driver) describe(index int) []gpu.GPU {
 	g := gpu.GPU{Index: index}
 	device, ret := d.lib.DeviceGetHandleByIndex(index)
 	if ret != gonvml.SUCCESS {
 		g.Reason = nvmlError("open the GPU", ret).Error()
-		return g
+		return []gpu.GPU{g}
 	}
 	if err := identify(device, &g); err != nil {
 		g.Reason = err.Error()
-		return g
-	}
-	if mode, _, ret := device.GetMigMode(); ret == gonvml.SUCCESS && mode == gonvml.DEVICE_MIG_ENABLE {
-		g.Reason = "MIG mode is on, and MIG devices are not shared: turn it off with nvidia-smi -mig 0"
-		return g
+		return []gpu.GPU{g}
 	}
 	var asked string
 	if asked, g.RecoveryKnown = recovery(device); asked != "" {
 		g.Reason = "the driver requests " + asked
-		return g
 	}
-	g.Healthy = true
-	return g
+	g.Healthy = asked == ""
+	if inMIGMode(device) {
+		return describeMIG(device, g)
+	}
+	return []gpu.GPU{g}
 }
 
 // identify reads the fixed properties of a GPU. Success proves that the GPU

@@ -48,7 +48,7 @@ func encoders(device gonvml.Device) []gonvml.ProcessInfo {
 	return running
 }
 
-// each calls look for each GPU whose handle NVML returns, one after the other.
+// each calls look for each GPU or MIG device whose handle NVML returns, one after the other.
 func (d *Driver) each(look func(uuid string, device gonvml.Device)) error {
 	if err := d.open(); err != nil {
 		return err
@@ -63,8 +63,14 @@ func (d *Driver) each(look func(uuid string, device gonvml.Device)) error {
 		if ret != gonvml.SUCCESS {
 			continue
 		}
-		if uuid, ret := device.GetUUID(); ret == gonvml.SUCCESS {
-			look(uuid, device)
+		devices := map[int]gonvml.Device{0: device}
+		if inMIGMode(device) {
+			devices, _ = migDevices(device) // List reports the error
+		}
+		for _, device := range devices {
+			if uuid, ret := device.GetUUID(); ret == gonvml.SUCCESS {
+				look(uuid, device)
+			}
 		}
 	}
 	return nil
