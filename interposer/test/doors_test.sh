@@ -108,6 +108,21 @@ test_processes() {
 	echo "$output" | grep -q "\"used\":$((context + 256 * mib))," || fail "NVML counts the dead: $output"
 }
 
+# A container with a MIG device sees its own processes on the device, with the device's instances.
+test_mig_processes() {
+	"$gpusim/gpusim" destroy "$work/sim"
+	rm -rf "$work/sim"
+	mkdir "$work/sim"
+	printf '[gpu]\nmemory = 16GiB\n[mig 3g.8gb]\n' >"$work/mig.conf"
+	"$gpusim/gpusim" create --config "$work/mig.conf" "$work/sim" >/dev/null || exit 1
+	mapfile -t uuids < <(oracle | grep -o '"uuid":"MIG-[^"]*"' | cut -d'"' -f4)
+	pages mig $((4 * gib))
+	serve mig
+	limited mig "$workloads/fill" --max 256MiB --hold 100 >"$work/mig.1" 2>/dev/null &
+	while [ ! -s "$work/mig.1" ]; do sleep 0.02; done
+	limited mig "$programs/processes" 1 $((context + 256 * mib)) || fail "a process on a MIG device"
+}
+
 # Memory passed between processes is charged on both sides. No agent measures the end of the export.
 test_imports() {
 	serve imports -blind
@@ -276,5 +291,6 @@ test_copies
 test_launches
 test_meminfo 2>/dev/null # the shell reports killed processes
 test_processes 2>/dev/null # the shell reports killed processes
+test_mig_processes
 
 [ "$failures" -eq 0 ] || exit 1

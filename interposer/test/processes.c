@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// processes COUNT BYTES checks the processes that NVML lists on the first GPU. Without this
-// process, NVML must list COUNT processes, which use BYTES together. processes queries all versions
-// of the list. doors_test.sh runs this program.
+// processes COUNT BYTES checks the processes that NVML lists on the first GPU, or on the GPU's first
+// MIG device. Without this process, NVML must list COUNT processes, which use BYTES together. Each
+// process has the device's instances. processes queries all versions of the list. doors_test.sh runs
+// this program.
 
 #include <dlfcn.h>
 #include <signal.h>
@@ -43,10 +44,13 @@ struct detail_list {
 typedef void (*plain_fn)(void);
 typedef int (*init_fn)(void);
 typedef int (*by_index_fn)(unsigned index, void **device);
+typedef int (*mig_by_index_fn)(void *gpu, unsigned index, void **device);
+typedef int (*instance_fn)(void *device, unsigned *id);
 typedef int (*list_fn)(void *device, unsigned *count, void *entries);
 typedef int (*detail_fn)(void *device, struct detail_list *list);
 
 static void *library;
+static unsigned instances[2] = {UINT32_MAX, UINT32_MAX}; // of the device
 
 static plain_fn find(const char *name)
 {
@@ -58,7 +62,21 @@ static plain_fn find(const char *name)
 	return function;
 }
 
-// expect checks one list. Each entry begins with a pid and its bytes.
+// first_device returns the first MIG device of the first GPU, or the GPU.
+static void *first_device(void)
+{
+	void *gpu = NULL, *device = NULL;
+
+	CHECK_EQUAL(((by_index_fn)find("nvmlDeviceGetHandleByIndex_v2"))(0, &gpu), 0);
+	if (((mig_by_index_fn)find("nvmlDeviceGetMigDeviceHandleByIndex"))(gpu, 0, &device))
+		return gpu;
+	CHECK_EQUAL(((instance_fn)find("nvmlDeviceGetGpuInstanceId"))(device, &instances[0]), 0);
+	CHECK_EQUAL(((instance_fn)find("nvmlDeviceGetComputeInstanceId"))(device, &instances[1]), 0);
+	return device;
+}
+
+// expect checks one list. Each entry begins with a pid and its bytes. The instances follow, except in
+// version 1.
 static void expect(const void *entries, size_t size, unsigned count, unsigned want, uint64_t bytes)
 {
 	uint64_t sum = 0;
@@ -70,6 +88,8 @@ static void expect(const void *entries, size_t size, unsigned count, unsigned wa
 		memcpy(&entry, (const char *)entries + i * size, sizeof entry);
 		CHECK_EQUAL(kill((pid_t)entry.pid, 0), 0);
 		CHECK(entry.pid != (unsigned)getpid());
+		if (size > sizeof entry)
+			CHECK(!memcmp((const char *)entries + i * size + sizeof entry, instances, sizeof instances));
 		sum += entry.used;
 	}
 	CHECK_EQUAL(sum, bytes);
@@ -101,7 +121,7 @@ int main(int argc, char **argv)
 {
 	unsigned want;
 	uint64_t bytes;
-	void *device = NULL;
+	void *device;
 
 	CHECK(argc == 3);
 	want = (unsigned)strtoul(argv[1], NULL, 10);
@@ -109,7 +129,7 @@ int main(int argc, char **argv)
 	library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
 	CHECK(library);
 	CHECK_EQUAL(((init_fn)find("nvmlInit_v2"))(), 0);
-	CHECK_EQUAL(((by_index_fn)find("nvmlDeviceGetHandleByIndex_v2"))(0, &device), 0);
+	device = first_device();
 	expect_list(device, "nvmlDeviceGetComputeRunningProcesses", sizeof(struct process_v1), want, bytes);
 	expect_list(device, "nvmlDeviceGetComputeRunningProcesses_v2", sizeof(struct process), want, bytes);
 	expect_list(device, "nvmlDeviceGetComputeRunningProcesses_v3", sizeof(struct process), want, bytes);

@@ -7,7 +7,7 @@
 #include "nvml.h"
 #include "pages/slot.h"
 
-// vg_no_instance is the instance (MIG) of a process on a GPU without instances.
+// vg_no_instance is the id of an instance for a process on a GPU that is no MIG device.
 static const unsigned vg_no_instance = UINT32_MAX;
 
 // Version 1 of the structure has no instances. Versions 2 and 3 are the same structure.
@@ -46,34 +46,48 @@ _Static_assert(sizeof(nvmlProcessDetailList_v1_t) == 24, "list in detail");
 static const unsigned vg_detail_version = (unsigned)sizeof(nvmlProcessDetailList_v1_t) | 1u << 24;
 
 typedef int (*vg_processes_fn)(void *device, unsigned *count, void *entries);
+typedef int (*vg_instance_fn)(void *device, unsigned *id);
 
 // vg_listing is the program's list, which vg_list fills.
 struct vg_listing {
 	void *entries;
 	unsigned room;
 	unsigned found;
-	void (*put)(void *entries, unsigned at, unsigned pid, uint64_t used);
+	unsigned gpu_instance, compute_instance; // of the device
+	void (*put)(const struct vg_listing *listing, unsigned pid, uint64_t used);
 };
 
-static void vg_put_v1(void *entries, unsigned at, unsigned pid, uint64_t used)
+static void vg_put_v1(const struct vg_listing *listing, unsigned pid, uint64_t used)
 {
-	((nvmlProcessInfo_v1_t *)entries)[at] = (nvmlProcessInfo_v1_t){.pid = pid, .used = used};
+	((nvmlProcessInfo_v1_t *)listing->entries)[listing->found] =
+		(nvmlProcessInfo_v1_t){.pid = pid, .used = used};
 }
 
-static void vg_put(void *entries, unsigned at, unsigned pid, uint64_t used)
+static void vg_put(const struct vg_listing *listing, unsigned pid, uint64_t used)
 {
-	((nvmlProcessInfo_t *)entries)[at] = (nvmlProcessInfo_t){
-		.pid = pid, .used = used, .gpu_instance = vg_no_instance,
-		.compute_instance = vg_no_instance,
+	((nvmlProcessInfo_t *)listing->entries)[listing->found] = (nvmlProcessInfo_t){
+		.pid = pid, .used = used, .gpu_instance = listing->gpu_instance,
+		.compute_instance = listing->compute_instance,
 	};
 }
 
-static void vg_put_detail(void *entries, unsigned at, unsigned pid, uint64_t used)
+static void vg_put_detail(const struct vg_listing *listing, unsigned pid, uint64_t used)
 {
-	((nvmlProcessDetail_v1_t *)entries)[at] = (nvmlProcessDetail_v1_t){
-		.pid = pid, .used = used, .gpu_instance = vg_no_instance,
-		.compute_instance = vg_no_instance,
+	((nvmlProcessDetail_v1_t *)listing->entries)[listing->found] = (nvmlProcessDetail_v1_t){
+		.pid = pid, .used = used, .gpu_instance = listing->gpu_instance,
+		.compute_instance = listing->compute_instance,
 	};
+}
+
+// vg_instance returns the id of a MIG device's instance, or vg_no_instance for a GPU.
+static unsigned vg_instance(uint32_t symbol, void *device)
+{
+	vg_function real = vg_real_lookup(symbol);
+	unsigned id = vg_no_instance;
+
+	if (!real || ((vg_instance_fn)(void (*)(void))real)(device, &id))
+		return vg_no_instance;
+	return id;
 }
 
 static void vg_list_own(const struct vg_pages *pages, uint32_t device, struct vg_listing *listing)
@@ -89,7 +103,7 @@ static void vg_list_own(const struct vg_pages *pages, uint32_t device, struct vg
 		if (!live[i] || !used || !pid)
 			continue;
 		if (listing->found < listing->room)
-			listing->put(listing->entries, listing->found, pid, used);
+			listing->put(listing, pid, used);
 		listing->found++;
 	}
 }
@@ -118,6 +132,8 @@ static int vg_list(uint32_t symbol, void *device, unsigned *count, struct vg_lis
 	if (!pages)
 		return NVML_ERROR_NO_PERMISSION;
 	listing->room = listing->entries ? *count : 0;
+	listing->gpu_instance = vg_instance(VG_SYM_nvmlDeviceGetGpuInstanceId, device);
+	listing->compute_instance = vg_instance(VG_SYM_nvmlDeviceGetComputeInstanceId, device);
 	index = vg_nvml_index(pages, device);
 	if (index >= 0)
 		vg_list_own(pages, (uint32_t)index, listing);
