@@ -107,7 +107,7 @@ build/bin/localcluster build
 build test/cluster
 run cluster test/cluster -test.run '^TestDownLeavesNothing$' &
 echo "e2e: building the tests"
-build test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/e2e/beside test/e2e/view test/volcano test/scheduling
+build test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/e2e/beside test/e2e/mig test/e2e/view test/volcano test/scheduling
 wait
 # The longest parts start first.
 start chaos test/chaos "-chaos.duration=$chaos" "-chaos.hostile=${HOSTILE:-2}"
@@ -116,6 +116,7 @@ start next test/e2e/helm -test.run '^TestNext$'
 start volcano test/volcano
 start scheduling test/scheduling
 start beside test/e2e/beside
+start mig test/e2e/mig
 start view test/e2e/view
 for ((part = 1; part <= parts; part++)); do
   start "pods-$part" test/e2e "-e2e.name=e2e$part" -test.run "^($(tests_of "$part"))\$"

@@ -53,6 +53,16 @@ func SimulatedGPU(buildDir string, createArgs ...string) (*GPU, error) {
 	}, nil
 }
 
+// ConfiguredGPU is like SimulatedGPU, with the path of gpusim's configuration.
+func ConfiguredGPU(buildDir, config string) (*GPU, error) {
+	const onNode = "/etc/gpusim.conf"
+	gpu, err := SimulatedGPU(buildDir, "--config", onNode)
+	if err == nil {
+		gpu.Files[onNode] = config
+	}
+	return gpu, err
+}
+
 // MachineGPU returns the machine's own NVIDIA GPUs. The node already sees the GPUs' device nodes
 // and the driver's libraries. MachineGPU adds the CDI specification.
 func MachineGPU() (*GPU, error) {

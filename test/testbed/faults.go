@@ -4,7 +4,6 @@ package testbed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -18,14 +17,21 @@ import (
 
 // Inject makes simulated GPUs fail, or ends the failure, with the arguments of "gpusim inject".
 func (b *Bed) Inject(args ...string) error {
+	_, err := b.Simulate(append([]string{"inject"}, args...)...)
+	return err
+}
+
+// Simulate changes the simulated GPUs by a command of gpusim, and returns the command's output.
+func (b *Bed) Simulate(args ...string) (string, error) {
 	if !b.options.Simulated() {
-		return errors.New("a real GPU does not fail on request")
+		return "", fmt.Errorf("gpusim %v: the node has real GPUs", args)
 	}
-	args = append(append([]string{"inject"}, args...), filepath.Join(b.Cluster.Root(), "dev", "gpusim"))
-	if out, err := exec.Command(b.options.build("gpusim", "gpusim"), args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("gpusim %v: %w: %s", args, err, out)
+	args = append(args, filepath.Join(b.Cluster.Root(), "dev", "gpusim"))
+	out, err := exec.Command(b.options.build("gpusim", "gpusim"), args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("gpusim %v: %w: %s", args, err, out)
 	}
-	return nil
+	return string(out), nil
 }
 
 // CreateReplicaSet makes a ReplicaSet of one pod with this container.

@@ -45,6 +45,9 @@ type Options struct {
 	// GPUs and GPUMemory (bytes) describe the simulated cards.
 	GPUs      int
 	GPUMemory uint64
+	// GPUConfig is the path of a configuration of gpusim on this machine, which replaces GPUs and
+	// GPUMemory.
+	GPUConfig string
 	// Containerd and Kubelet are texts that Up appends to the configurations of containerd and
 	// kubelet.
 	Containerd, Kubelet string

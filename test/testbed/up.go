@@ -143,6 +143,9 @@ func (o Options) Simulated() bool {
 
 func (o Options) gpu() (*cluster.GPU, error) {
 	if o.Simulated() {
+		if o.GPUConfig != "" {
+			return cluster.ConfiguredGPU(o.build(), o.GPUConfig)
+		}
 		return cluster.SimulatedGPU(o.build(),
 			"--gpus", strconv.Itoa(o.GPUs), "--memory", strconv.FormatUint(o.GPUMemory, 10))
 	}
