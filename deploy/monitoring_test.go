@@ -77,6 +77,30 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// TestDCGMRules checks that every rule uses existing series, and that the documents list the series
+// that the rules record.
+func TestDCGMRules(t *testing.T) {
+	var rules struct {
+		Groups []struct {
+			Name  string
+			Rules []struct{ Record, Expr string }
+		}
+	}
+	if err := yaml.UnmarshalStrict([]byte(read(t, "prometheus/dcgm.yaml")), &rules); err != nil {
+		t.Fatal(err)
+	}
+	guide := read(t, "../docs/how-to/monitor.md")
+	for _, rule := range rules.Groups[0].Rules {
+		checkSeries(t, rule.Record, rule.Expr)
+		if rule.Record == "" || !strings.Contains(guide, "\n| `"+rule.Record+"` | ") {
+			t.Errorf("docs/how-to/monitor.md does not list %q", rule.Record)
+		}
+	}
+	if n := len(rules.Groups[0].Rules); n < 3 {
+		t.Errorf("only %d rules", n)
+	}
+}
+
 // TestDashboards checks that every dashboard uses existing series, queries the selected data
 // source, and has a description.
 func TestDashboards(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubejson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -315,6 +316,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"a label of no node":           {[]string{"--set", "gpuNodeLabels={a=b}"}, "does not match pattern"},
 		"a port of no API server":      {[]string{"--set", "networkPolicy.apiServerPorts={0}"}, "minimum"},
 		"a relabeling of no list":      {[]string{"--set", "prometheus.serviceMonitor.relabelings=x"}, "array"},
+		"two monitors":                 {[]string{"--set", "prometheus.podMonitor.enabled=true", "--set", "prometheus.serviceMonitor.enabled=true"}, "read each series twice"},
+		"a monitor without a token":    {[]string{"--set", "prometheus.podMonitor.enabled=true", "--set", "config.metrics.authentication=kubernetes"}, "needs a token for config.metrics.authentication"},
+		"no token for the scheduler":   {[]string{"--set", "prometheus.podMonitor.enabled=true", "--set", "scheduler.enabled=true", "--set", "config.scheduling.mode=scheduler"}, "needs a token for scheduler.enabled"},
 		"no TOML":                      {[]string{"--set", "configFile=x"}, "no TOML"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -326,27 +330,50 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	}
 }
 
-// TestAlertsAndDashboards checks that the chart contains the alerts and dashboards unchanged.
-func TestAlertsAndDashboards(t *testing.T) {
-	rendered := template(t, "nri-vgpu-system", "--set", "prometheus.rules.enabled=true", "--set", "grafana.dashboards.enabled=true")
-	var alerts, want struct{ Spec, Groups any }
+// rulesIn returns the content of the chart's PrometheusRules, by name.
+func rulesIn(t *testing.T, rendered string) map[string]any {
+	t.Helper()
+	found := map[string]any{}
 	for document := range strings.SplitSeq(rendered, "\n---\n") {
-		if strings.Contains(document, "kind: PrometheusRule") {
-			if err := yaml.Unmarshal([]byte(document), &alerts); err != nil {
-				t.Fatal(err)
-			}
+		var rule struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Spec     any
+		}
+		if err := yaml.Unmarshal([]byte(document), &rule); err != nil {
+			t.Fatal(err)
+		}
+		if rule.Kind == "PrometheusRule" {
+			found[rule.Metadata.Name] = rule.Spec
 		}
 	}
-	content, err := os.ReadFile("../prometheus/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
+	return found
+}
+
+// TestRules checks that the chart contains the rules unchanged, each file by its value.
+func TestRules(t *testing.T) {
+	for value, want := range map[string]struct{ name, file string }{
+		"enabled": {"nri-vgpu", "alerts.yaml"},
+		"dcgm":    {"nri-vgpu-dcgm", "dcgm.yaml"},
+	} {
+		content, err := os.ReadFile(filepath.Join("../prometheus", want.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var spec any
+		if err := yaml.Unmarshal(content, &spec); err != nil {
+			t.Fatal(err)
+		}
+		got := rulesIn(t, template(t, "nri-vgpu-system", "--set", "prometheus.rules."+value+"=true"))
+		if diff := cmp.Diff(map[string]any{want.name: spec}, got); diff != "" {
+			t.Errorf("rules with %s (-file +chart):\n%s", value, diff)
+		}
 	}
-	if err := yaml.Unmarshal(content, &want); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]any{"groups": want.Groups}, alerts.Spec); diff != "" || want.Groups == nil {
-		t.Errorf("alerts (-file +chart):\n%s", diff)
-	}
+}
+
+// TestDashboards checks that the chart contains the dashboards unchanged.
+func TestDashboards(t *testing.T) {
+	rendered := template(t, "nri-vgpu-system", "--set", "grafana.dashboards.enabled=true")
 	found := map[string]string{}
 	for _, object := range decode(t, rendered) {
 		if m, ok := object.(*corev1.ConfigMap); ok && m.Labels["grafana_dashboard"] == "1" {
@@ -405,6 +432,103 @@ func TestMetricsAuthentication(t *testing.T) {
 	slices.SortFunc(got, byName)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-metrics-authentication.yaml +chart):\n%s", diff)
+	}
+}
+
+// podMonitor is the part of a PodMonitor that the chart writes.
+type podMonitor struct {
+	Kind     string
+	Metadata struct {
+		Name   string
+		Labels map[string]string
+	}
+	Spec struct {
+		Selector            metav1.LabelSelector
+		PodMetricsEndpoints []struct {
+			Port, Interval, Scheme         string
+			HonorLabels                    bool
+			Authorization                  struct{ Credentials struct{ Name, Key string } }
+			TLSConfig                      struct{ InsecureSkipVerify bool }
+			Relabelings, MetricRelabelings []map[string]any
+		}
+	}
+}
+
+// podMonitors renders the chart, and returns the PodMonitors and the pod templates of the chart.
+func podMonitors(t *testing.T, args ...string) (monitors []podMonitor, pods []corev1.PodTemplateSpec) {
+	t.Helper()
+	rendered := template(t, "nri-vgpu-system", append(args, "--set", "prometheus.podMonitor.enabled=true")...)
+	for document := range strings.SplitSeq(rendered, "\n---\n") {
+		var monitor podMonitor
+		if err := yaml.Unmarshal([]byte(document), &monitor); err != nil {
+			t.Fatal(err)
+		}
+		if monitor.Kind == "PodMonitor" {
+			monitors = append(monitors, monitor)
+		}
+	}
+	for _, object := range decode(t, rendered) {
+		switch set := object.(type) {
+		case *appsv1.DaemonSet:
+			pods = append(pods, set.Spec.Template)
+		case *appsv1.Deployment:
+			pods = append(pods, set.Spec.Template)
+		}
+	}
+	return monitors, pods
+}
+
+// TestPodMonitor checks that exactly one PodMonitor selects each pod with metrics, at a port that
+// the pod has, and that the other values arrive.
+func TestPodMonitor(t *testing.T) {
+	monitors, pods := podMonitors(t, "--set", "scheduler.enabled=true", "--set", "config.scheduling.mode=scheduler",
+		"--set", "view.enabled=true", "--set", "prometheus.podMonitor.labels.release=prometheus",
+		"--set", "prometheus.podMonitor.interval=7s",
+		"--set", "prometheus.podMonitor.relabelings[0].targetLabel=node", "--set", "prometheus.podMonitor.metricRelabelings[0].action=drop",
+		"--set", "prometheus.podMonitor.authorization.credentials.name=token", "--set", "prometheus.podMonitor.authorization.credentials.key=t")
+	selected := map[string]int{}
+	for _, m := range monitors {
+		endpoint := m.Spec.PodMetricsEndpoints[0]
+		if m.Metadata.Labels["release"] != "prometheus" || endpoint.Interval != "7s" || !endpoint.HonorLabels ||
+			endpoint.Relabelings[0]["targetLabel"] != "node" || endpoint.MetricRelabelings[0]["action"] != "drop" {
+			t.Errorf("%s: %+v", m.Metadata.Name, m)
+		}
+		if secret := m.Metadata.Name == "nri-vgpu-scheduler"; secret != (endpoint.Authorization.Credentials.Name == "token") ||
+			secret != (endpoint.Scheme == "https") || secret != endpoint.TLSConfig.InsecureSkipVerify {
+			t.Errorf("%s: endpoint %+v", m.Metadata.Name, endpoint)
+		}
+		selector, err := metav1.LabelSelectorAsSelector(&m.Spec.Selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pod := range pods {
+			if selector.Matches(labels.Set(pod.Labels)) && hasPort(pod, endpoint.Port) {
+				selected[pod.Labels["app.kubernetes.io/name"]]++
+			}
+		}
+	}
+	want := map[string]int{"nri-vgpu": 1, "extended-resource-patcher": 1, "nri-vgpu-scheduler": 1}
+	if diff := cmp.Diff(want, selected); diff != "" {
+		t.Errorf("pods by monitors (-want +got):\n%s", diff)
+	}
+}
+
+func hasPort(pod corev1.PodTemplateSpec, name string) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == name })
+	})
+}
+
+// TestPodMonitorSendsTheToken checks that the endpoints use TLS and the Secret if metrics need a
+// token, and neither otherwise.
+func TestPodMonitorSendsTheToken(t *testing.T) {
+	for authentication, scheme := range map[string]string{"none": "", "kubernetes": "https"} {
+		monitors, _ := podMonitors(t, "--set", "config.metrics.authentication="+authentication,
+			"--set", "prometheus.podMonitor.authorization.credentials.name=token", "--set", "prometheus.podMonitor.tlsConfig.insecureSkipVerify=true")
+		if len(monitors) != 1 || monitors[0].Spec.PodMetricsEndpoints[0].Scheme != scheme ||
+			(monitors[0].Spec.PodMetricsEndpoints[0].Authorization.Credentials.Name == "token") != (scheme != "") {
+			t.Errorf("authentication %s: %+v", authentication, monitors)
+		}
 	}
 }
 

@@ -29,13 +29,15 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// likeDCGM is a series in the form of NVIDIA's exporter.
+// likeDCGM is a series in the form of NVIDIA's exporter, in which each card takes likeDCGMWatts.
 const likeDCGM = `groups:
   - name: test
     rules:
       - record: DCGM_FI_DEV_POWER_USAGE
         expr: sum by (UUID) (label_replace(nri_vgpu_gpu_memory_bytes, "UUID", "$1", "uuid", "(.+)")) * 0 + 300
 `
+
+const likeDCGMWatts = 300
 
 // TestPrometheus checks that the metrics that a real Prometheus gets from agent and patcher match
 // the oracle's measurements. Every documented series exists. Each alert fires when the test
@@ -59,6 +61,7 @@ func TestPrometheus(t *testing.T) {
 	checkMemory(t, s, calm, untouched)
 	checkGPUTime(t, s, ticks)
 	checkNode(t, s)
+	checkPower(s, calm, busy)
 	eventually.Holds(t, patience, "only the alert of the throttled pod fires", func() bool {
 		firing, err := s.firing()
 		delete(firing, "VGPUThrottledOnIdleGPU")
@@ -471,6 +474,15 @@ func checkDocumented(t *testing.T, s *server) {
 			t.Errorf("%s has the labels %v, which docs/reference/metrics.md does not list", name, labels)
 		}
 	}
+}
+
+// checkPower checks the rules for DCGM's series. The only pod that uses its GPU has all of the card's
+// power. A pod without GPU time has none.
+func checkPower(s *server, calm, busy *corev1.Pod) {
+	s.t.Helper()
+	s.wait(fmt.Sprintf("container_gpu:vgpu_power:watts{namespace=%q,pod=%q,container=\"main\"}", busy.Namespace, busy.Name), likeDCGMWatts)
+	s.wait(fmt.Sprintf("container_gpu:vgpu:info{namespace=%q,pod=%q,container=\"main\"}", calm.Namespace, calm.Name), 1)
+	s.wait(fmt.Sprintf("count(container_gpu:vgpu_power:watts{pod=%q}) or vector(0)", calm.Name), 0)
 }
 
 // checkQueries checks that every query of the dashboards and the documents has an answer.

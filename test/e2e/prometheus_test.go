@@ -67,6 +67,7 @@ func prometheus(t *testing.T, rules string) *server {
 	for name, content := range map[string]string{
 		"prometheus.yaml": scrapeConfig(t, source),
 		"alerts.yaml":     shortened(t, file(t, source, "deploy/prometheus/alerts.yaml")),
+		"dcgm.yaml":       file(t, source, "deploy/prometheus/dcgm.yaml"),
 		"test.yaml":       rules,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
@@ -151,7 +152,7 @@ func scrapeConfig(t *testing.T, source string) string {
 	}
 	return replaced(t, addressed(t, source, bed.Cluster.Address, pods.Items[0].Status.PodIP),
 		"scrape_interval: 15s", "scrape_interval: "+scrapeInterval, "evaluation_interval: 15s", "evaluation_interval: 1s",
-		"[alerts.yaml]", "[alerts.yaml, test.yaml]")
+		"[alerts.yaml]", "[alerts.yaml, dcgm.yaml, test.yaml]")
 }
 
 // addressed returns our configuration with two addresses, set by the command of
