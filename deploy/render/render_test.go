@@ -309,6 +309,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"a word that is not allowed":   {[]string{"--set", "config.sharing.method=mpx"}, "must be one of"},
 		"a value that is misspelt":     {[]string{"--set", "image.tags=x"}, "tags"},
 		"a table of no pool":           {[]string{"--set", "config.pool[0].name=a", "--set", "config.pool[0].paths.run_dir=/run/x"}, "paths"},
+		"amounts of one pool":          {[]string{"--set", "config.pool[0].name=a", "--set", "config.pool[0].dialects.native.amounts=total"}, "amounts"},
 		"two configurations":           {[]string{"--set", "config.log.level=info", "--set-file", "configFile=../../config.toml"}, "leave one of them out"},
 		"a certificate for clear text": {[]string{"--set", "prometheus.certificateSecret=tls"}, "metrics.authentication"},
 		"a root that is overridden":    {[]string{"--set", "config.driver.root=/run/nvidia/driver"}, "set driver.root instead"},

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -71,7 +72,22 @@ func poolSchema(tree *schema) *schema {
 	for _, table := range config.PoolTables {
 		one.Properties[table] = tree.Properties[table]
 	}
+	for _, key := range config.ClusterKeys {
+		one = one.without(strings.Split(key, "."))
+	}
 	return &schema{Description: "configurations of Nodes with labels", Type: "array", Items: one}
+}
+
+// without returns a copy of the schema that does not allow a key.
+func (s *schema) without(path []string) *schema {
+	rest := *s
+	rest.Properties = maps.Clone(s.Properties)
+	if len(path) == 1 {
+		delete(rest.Properties, path[0])
+	} else {
+		rest.Properties[path[0]] = s.Properties[path[0]].without(path[1:])
+	}
+	return &rest
 }
 
 // put adds a key's schema below the schemas of the tables that contain the key.

@@ -37,6 +37,10 @@ const poolKey = "pool"
 // depend on the other tables, and do not know the labels of Nodes.
 var PoolTables = []string{"compute", "detection", "dialects", "health", "memory", "node", "placement", "resize", "sharing"}
 
+// ClusterKeys are keys of PoolTables that apply to all Nodes. A pool may not override these keys. A
+// quota sums the requests of all Nodes' pods, so the requests must have the same meaning.
+var ClusterKeys = []string{"dialects.native.amounts"}
+
 // For returns the configuration of a Node with these labels, and the name of the Node's pool, "" if
 // the Node is in no pool. The first pool that selects the Node applies.
 func (f File) For(labels map[string]string) (cfg Config, pool string) {
@@ -162,6 +166,11 @@ func parsePool(key string, item any, base map[string]any, known []Problem) (p Po
 			bad(name, "is no part of a pool; allowed here: name, node_selector, %s", strings.Join(PoolTables, ", "))
 		}
 	}
+	for _, name := range ClusterKeys {
+		if contains(table, name) {
+			bad(name, "is no part of a pool, because the key applies to all Nodes; required: set %s outside the pools", name)
+		}
+	}
 	p.Name, _ = table["name"].(string)
 	if !dnsLabel.MatchString(p.Name) {
 		bad("name", "is %q; allowed: lower-case letters, digits and '-'", p.Name)
@@ -182,6 +191,17 @@ func parsePool(key string, item any, base map[string]any, known []Problem) (p Po
 		}
 	}
 	return p, problems
+}
+
+// contains reports whether a document contains the key with this dotted path.
+func contains(tree map[string]any, path string) bool {
+	name, rest, inner := strings.Cut(path, ".")
+	value, found := tree[name]
+	if !inner {
+		return found
+	}
+	table, ok := value.(map[string]any)
+	return ok && contains(table, rest)
 }
 
 // merge returns the tables of base with the values of overlay. A list in overlay replaces the list

@@ -70,6 +70,10 @@ func TestPools(t *testing.T) {
 			t.Errorf("pool %q: %s", name, diff)
 		}
 	}
+	total := strings.Replace(twoPools, "[[pool]]", "[dialects.native]\namounts = \"total\"\n[[pool]]", 1)
+	if f, err := ParseFile([]byte(total)); err != nil || f.Named("shared").Dialects.Native.Amounts != AmountsTotal {
+		t.Errorf("pools have not the amounts of all Nodes: %v, %+v", err, f.Named("shared").Dialects.Native)
+	}
 	if cfg, err := Parse([]byte(twoPools)); err != nil || cmp.Diff(base, cfg) != "" {
 		t.Errorf("without labels: %v, %s", err, cmp.Diff(base, cfg))
 	}
@@ -91,6 +95,9 @@ func TestPoolsRefuse(t *testing.T) {
 		},
 		"[[pool]]\n" + valid + "[pool.node]\nslots = 3\nslots_per_gpu = 0": {
 			"line 5: pool[0].node.slots is unknown; allowed here: ", "line 6: pool[0].node.slots_per_gpu is 0; allowed: 1 to 1000",
+		},
+		"[[pool]]\n" + valid + "[pool.dialects.native]\namounts = \"total\"": {
+			"line 5: pool[0].dialects.native.amounts is no part of a pool, because the key applies to all Nodes; required: set dialects.native.amounts outside the pools",
 		},
 		"[[pool]]\n" + valid + "[[pool]]\n" + valid: {`line 5: pool[1].name is "a" for the second time`},
 		// A mistake outside the pools is reported once.
