@@ -50,6 +50,15 @@ func checkRows(t *testing.T, knobs map[string]bool, rows []string) {
 	}
 }
 
+// TestEachStepHasATest checks that each step of the other systems' READMEs names a test.
+func TestEachStepHasATest(t *testing.T) {
+	for _, line := range rows(t, namingTests(t, "reference/compatibility.md"), "| README | step | with nri-vgpu | test |\n") {
+		if strings.HasPrefix(line, "| ") && !strings.HasSuffix(line, "_test.go) |") {
+			t.Errorf("this step names no test: %s", line)
+		}
+	}
+}
+
 // TestEachValueHasATest checks that the table of values has one row for each value of the chart.
 // TestEachKeyHasATest checks the value "config", and "global" belongs to helm.
 func TestEachValueHasATest(t *testing.T) {
