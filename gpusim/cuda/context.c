@@ -20,6 +20,8 @@ static void count_context(struct sim_context *context, bool made)
 	} else {
 		mine->contexts--;
 		mine->context_bytes -= context->bytes;
+		if (mine->contexts == 0)
+			mine->trapped = 0;
 	}
 	gs_unlock(&sim.handle);
 }
@@ -59,7 +61,9 @@ static CUresult start(struct sim_context *context)
 {
 	CUresult err;
 
-	err = sim_mps_admit(context->device);
+	err = sim_broken(context->device);
+	if (!err)
+		err = sim_mps_admit(context->device);
 	if (err)
 		return err;
 	sim_pass(sim_gpu(context->device)->context_start_ns);

@@ -232,7 +232,7 @@ static CUresult synchronise(CUcontext handle)
 	if (err)
 		return err;
 	sim_wait_context(context);
-	return CUDA_SUCCESS;
+	return sim_broken(context->device);
 }
 
 CU_API CUresult cuCtxSynchronize(void)

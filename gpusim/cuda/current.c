@@ -42,9 +42,7 @@ CUresult sim_current(struct sim_context **context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!sim_is_alive(*context))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	return sim_lost((*context)->device) ?
-		       CUDA_ERROR_UNKNOWN :
-		       CUDA_SUCCESS;
+	return sim_broken((*context)->device);
 }
 
 /*

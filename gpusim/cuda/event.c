@@ -18,7 +18,7 @@ static CUresult event_of(CUevent handle, struct sim_event **event)
 	if (!handle || handle->magic != EVENT_MAGIC)
 		return CUDA_ERROR_INVALID_HANDLE;
 	*event = handle;
-	return CUDA_SUCCESS;
+	return sim_broken(handle->context->device);
 }
 
 CU_API CUresult cuEventCreate(CUevent *out, unsigned flags)
@@ -140,7 +140,7 @@ CU_API CUresult cuEventQuery(CUevent handle)
 		err = sim_capture_guard();
 	if (err)
 		return err;
-	return sim_ref_pending(event->last) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	return sim_ref_pending(event->last) ? CUDA_ERROR_NOT_READY : sim_broken(event->context->device);
 }
 
 CU_API CUresult cuEventSynchronize(CUevent handle)
@@ -156,7 +156,7 @@ CU_API CUresult cuEventSynchronize(CUevent handle)
 		return err;
 	sim_wait(event->last);
 	sim_pools_synced();
-	return sim_lost(event->context->device) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+	return sim_broken(event->context->device);
 }
 
 /*

@@ -232,6 +232,7 @@ static CUresult put_kernel(struct sim_exec *exec, const struct sim_node *node,
 		return err;
 	work.duration_ns = launch.duration_ns;
 	work.demand_ppm = launch.demand_ppm;
+	work.traps = launch.traps;
 	return sim_submit_after(exec->device, &work, deps, count, ref);
 }
 

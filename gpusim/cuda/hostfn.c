@@ -66,11 +66,23 @@ static void wait_for_change(uint64_t until)
 		(void)pthread_cond_timedwait(&host.changed, &sim.mutex, &ts);
 }
 
+/* is_void reports whether a kernel of the process has trapped on the call's GPU. */
+static bool is_void(const struct host_call *call)
+{
+	const struct gs_state *state = sim.handle.state;
+	uint32_t gpu = state->items[sim.handle.id][call->ref.item].gpu;
+
+	return state->procs[sim.handle.id].gpu[gpu].trapped != 0;
+}
+
 static void run(struct host_call *call)
 {
+	bool calls = !is_void(call);
+
 	sim_unlock();
 	sim_in_host_call = true;
-	call->fn(call->data);
+	if (calls)
+		call->fn(call->data);
 	sim_in_host_call = false;
 	sim_lock();
 	gs_lock(&sim.handle);

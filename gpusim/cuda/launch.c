@@ -76,6 +76,7 @@ CUresult sim_measure(const struct sim_device *device, const struct sim_function 
 	launch->demand_ppm = demand(gpu, grid, block);
 	launch->duration_ns = gpu->default_kernel_ns;
 	launch->mine = launch->theirs = launch->turn = 0;
+	launch->traps = function->entry->traps;
 	if (!function->entry->spins)
 		return CUDA_SUCCESS;
 	err = param(params, extra, 0, &launch->duration_ns);
@@ -116,10 +117,12 @@ static CUresult run(struct sim_stream *stream, const CUDA_KERNEL_NODE_PARAMS *p)
 	work.meet_mine = launch.mine;
 	work.meet_theirs = launch.theirs;
 	work.meet_turn = launch.turn;
+	work.traps = launch.traps;
 	err = sim_submit(stream, &work, NULL);
-	if (!err && stream->context->blocking)
-		sim_wait_stream(stream);
-	return err;
+	if (err || !stream->context->blocking)
+		return err;
+	sim_wait_stream(stream);
+	return sim_broken(stream->context->device);
 }
 
 static CUresult launch_in(CUstream handle, bool ptds, const CUDA_KERNEL_NODE_PARAMS *params)

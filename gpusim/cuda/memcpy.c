@@ -51,7 +51,7 @@ static CUresult copy(const CUDA_MEMCPY3D *p, CUstream handle, bool ptds, bool sy
 		return err;
 	sim_wait_stream(stream);
 	sim_copy_content(p);
-	return CUDA_SUCCESS;
+	return sim_broken(stream->context->device);
 }
 
 static CUDA_MEMCPY3D line(int to_type, CUdeviceptr to, int from_type, CUdeviceptr from, size_t size)

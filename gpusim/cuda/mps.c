@@ -140,8 +140,9 @@ CUresult sim_mps_alive(void)
 }
 
 /* count_clients counts the clients with a context on the GPU. count_clients sets *others if a
- * process that is not a client has a context. The caller holds the lock. */
-static unsigned count_clients(uint32_t gpu, bool *others)
+ * process that is not a client has a context, and *trapped if a kernel of a client has trapped. The
+ * caller holds the lock. */
+static unsigned count_clients(uint32_t gpu, bool *others, bool *trapped)
 {
 	struct gs_proc *proc;
 	unsigned clients = 0;
@@ -153,13 +154,14 @@ static unsigned count_clients(uint32_t gpu, bool *others)
 			continue;
 		clients += proc->mps == GS_MPS_CLIENT;
 		*others |= !sim_mps_client() || proc->mps == GS_MPS_NONE;
+		*trapped |= proc->mps == GS_MPS_CLIENT && proc->gpu[gpu].trapped;
 	}
 	return clients;
 }
 
 CUresult sim_mps_admit(const struct sim_device *device)
 {
-	bool others = false;
+	bool others = false, trapped = false;
 	unsigned clients = 0, mode;
 	CUresult err = sim_mps_alive();
 
@@ -168,10 +170,12 @@ CUresult sim_mps_admit(const struct sim_device *device)
 	gs_lock(&sim.handle);
 	mode = sim_gpu(device)->compute_mode;
 	if (mode == 3 || sim_mps_client()) /* the other modes ignore other processes */
-		clients = count_clients(device->gpu, &others);
+		clients = count_clients(device->gpu, &others, &trapped);
 	gs_unlock(&sim.handle);
 	if (mode == 2 || (mode == 3 && others)) /* prohibited; exclusive to a process */
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	if (sim_mps_client() && trapped)
+		return CUDA_ERROR_MPS_SERVER_NOT_READY;
 	return sim_mps_client() && clients >= GS_MPS_CLIENTS ? CUDA_ERROR_MPS_MAX_CLIENTS_REACHED :
 								CUDA_SUCCESS;
 }

@@ -213,6 +213,7 @@ static CUresult read_entry(struct text *t, struct ptx *ptx, enum ptx_linkage lin
 	err = skip_body(t, ptx, &body);
 	entry->spins = !err && known > 0 && ptx_contains(body, "%globaltimer");
 	entry->meets = entry->spins && known == 4;
+	entry->traps = !err && ptx_contains(body, "trap;");
 	return err ? err : ptx_symbol_add(ptx, name, linkage, true);
 }
 

@@ -21,6 +21,7 @@ struct ptx_entry {
 	uint32_t param_bytes;
 	bool spins; /* runs for as many ns as its first parameter holds */
 	bool meets; /* then runs until the kernel that this kernel meets has finished too */
+	bool traps; /* then ends with an exception */
 };
 
 /* ptx_address is an initial value: a variable's address plus an addend. */

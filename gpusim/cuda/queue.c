@@ -12,6 +12,7 @@
 #define SHORTEST_SLEEP_NS 20000u
 #define FULL_QUEUE_SLEEP_NS 200000u
 #define HOST_POLL_NS 100000u
+#define TRAP_POLL_NS 2000000u
 
 void sim_queue_lock(void)
 {
@@ -95,20 +96,24 @@ static void leave(void)
 /*
  * enter_with_room first waits until the queue has room for work with this many dependencies, and
  * then enters like enter(). A join replaces four dependencies by one dependency, which may be
- * joined again.
+ * joined again. If the device accepts no work, enter_with_room returns the error and does not enter.
  */
-static void enter_with_room(size_t dependencies)
+static CUresult enter_with_room(const struct sim_device *device, size_t dependencies)
 {
 	const struct gs_proc *proc = &sim.handle.state->procs[sim.handle.id];
 	size_t needed = HEADROOM + dependencies / 2;
+	CUresult err;
 
 	if (needed > GS_MAX_ITEMS)
 		needed = GS_MAX_ITEMS;
 	for (;;) {
 		enter();
-		if (proc->pending + needed <= GS_MAX_ITEMS)
-			return;
+		err = sim_broken(device);
+		if (!err && proc->pending + needed <= GS_MAX_ITEMS)
+			return CUDA_SUCCESS;
 		leave();
+		if (err)
+			return err;
 		sleep_until(gs_now() + FULL_QUEUE_SLEEP_NS);
 	}
 }
@@ -251,11 +256,11 @@ static CUresult submit(struct sim_stream *stream, struct sim_device *device, str
 
 	if (err)
 		return err;
-	if (sim_lost(device))
-		return CUDA_ERROR_UNKNOWN;
 	work->gpu = device->gpu;
 	sim_mps_squeeze(work);
-	enter_with_room(count + (stream ? stream_dependencies(stream) : 0));
+	err = enter_with_room(device, count + (stream ? stream_dependencies(stream) : 0));
+	if (err)
+		return err;
 	if (stream)
 		gather_stream(&gather, stream);
 	for (size_t i = 0; i < count; i++)
@@ -314,47 +319,52 @@ static struct gs_ref put_event(struct gather *gather, struct sim_event *event)
 CUresult sim_submit_event(struct sim_stream *stream, struct sim_event *event)
 {
 	struct gather gather = {.device = stream->context->device};
+	CUresult err;
 
-	if (sim_lost(gather.device))
-		return CUDA_ERROR_UNKNOWN;
 	sim_queue_lock();
-	enter_with_room(stream_dependencies(stream));
-	gather_stream(&gather, stream);
-	gather_connection(&gather, stream, false);
-	stream->last = put_event(&gather, event);
-	enter_connection(&gather, stream, false, stream->last);
-	sim_collect();
-	leave();
+	err = enter_with_room(gather.device, stream_dependencies(stream));
+	if (!err) {
+		gather_stream(&gather, stream);
+		gather_connection(&gather, stream, false);
+		stream->last = put_event(&gather, event);
+		enter_connection(&gather, stream, false, stream->last);
+		sim_collect();
+		leave();
+	}
 	sim_queue_unlock();
-	return CUDA_SUCCESS;
+	return err;
 }
 
 CUresult sim_submit_wait(struct sim_stream *stream, struct sim_event *event)
 {
 	struct gs_work work = {.kind = GS_ITEM_MARK};
 	struct gather gather = {.device = stream->context->device};
+	CUresult err;
 
 	work.gpu = gather.device->gpu;
 	sim_queue_lock();
-	enter_with_room(stream_dependencies(stream) + 1);
-	if (gs_is_pending(&sim.handle, event->last)) {
+	err = enter_with_room(gather.device, stream_dependencies(stream) + 1);
+	if (!err && gs_is_pending(&sim.handle, event->last)) {
 		gather_stream(&gather, stream);
 		gather_ref(&gather, event->last);
 		gather_connection(&gather, stream, false);
 		stream->last = put(&gather, &work);
 		enter_connection(&gather, stream, false, stream->last);
 	}
-	leave();
+	if (!err)
+		leave();
 	sim_queue_unlock();
-	return CUDA_SUCCESS;
+	return err;
 }
 
 CUresult sim_submit_event_after(struct sim_device *device, struct sim_event *event,
 				const struct gs_ref *deps, size_t count, struct gs_ref *ref)
 {
 	struct gather gather = {.device = device};
+	CUresult err = enter_with_room(device, count);
 
-	enter_with_room(count);
+	if (err)
+		return err;
 	for (size_t i = 0; i < count; i++)
 		gather_ref(&gather, deps[i]);
 	*ref = put_event(&gather, event);
@@ -367,8 +377,10 @@ CUresult sim_submit_wait_after(struct sim_device *device, struct sim_event *even
 {
 	struct gs_work work = {.kind = GS_ITEM_MARK, .gpu = device->gpu};
 	struct gather gather = {.device = device};
+	CUresult err = enter_with_room(device, count + 1);
 
-	enter_with_room(count + 1);
+	if (err)
+		return err;
 	for (size_t i = 0; i < count; i++)
 		gather_ref(&gather, deps[i]);
 	gather_ref(&gather, event->last);
@@ -388,7 +400,8 @@ struct gs_ref sim_stream_end(struct sim_stream *stream)
 	struct gather gather = {.device = stream->context->device};
 	struct gs_ref ref;
 
-	enter_with_room(stream_dependencies(stream));
+	if (enter_with_room(gather.device, stream_dependencies(stream)))
+		return (struct gs_ref){0, 0};
 	gather_stream(&gather, stream);
 	ref = join(gather.device, gather.refs, gather.count);
 	leave();
@@ -427,6 +440,9 @@ void sim_wait(struct gs_ref ref)
 		/* A due item that is still pending waits for a host function. */
 		if (estimate <= sim.handle.state->clock_ns)
 			estimate = sim.handle.state->clock_ns + HOST_POLL_NS;
+		/* An exception ends work before its time. */
+		if (sim.handle.state->traps && estimate > sim.handle.state->clock_ns + TRAP_POLL_NS)
+			estimate = sim.handle.state->clock_ns + TRAP_POLL_NS;
 		leave();
 		if (!pending)
 			return;

@@ -82,6 +82,17 @@ static inline bool sim_lost(const struct sim_device *device)
 			       __ATOMIC_RELAXED);
 }
 
+/* sim_broken returns the error of all calls on a device: the card is lost, or a kernel of this
+ * process has trapped. */
+static inline CUresult sim_broken(const struct sim_device *device)
+{
+	const struct gs_proc *me = &sim.handle.state->procs[sim.handle.id];
+
+	if (sim_lost(device))
+		return CUDA_ERROR_UNKNOWN;
+	return (CUresult)__atomic_load_n(&me->gpu[device->gpu].trapped, __ATOMIC_RELAXED);
+}
+
 static inline uint64_t round_up(uint64_t value, uint64_t multiple)
 {
 	return (value + multiple - 1) / multiple * multiple;
@@ -352,6 +363,7 @@ struct sim_launch {
 	uint64_t duration_ns;
 	uint32_t demand_ppm;
 	uint64_t mine, theirs, turn; /* of a kernel that meets another kernel */
+	bool traps; /* ends with an exception */
 };
 
 CUresult sim_function_of(CUfunction handle, struct sim_function **function);

@@ -91,7 +91,9 @@ CUresult sim_stream_of(CUstream handle, bool ptds, struct sim_stream **stream)
 		*stream = handle;
 		if (err)
 			return err;
-		return handle->magic == STREAM_MAGIC ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+		if (handle->magic != STREAM_MAGIC)
+			return CUDA_ERROR_INVALID_HANDLE;
+		return sim_broken(handle->context->device);
 	}
 	err = sim_current(&context);
 	if (err)
@@ -154,7 +156,7 @@ static CUresult query(CUstream handle, bool ptds)
 		err = sim_capture_sync_guard(stream);
 	if (err)
 		return err;
-	return sim_stream_busy(stream) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	return sim_stream_busy(stream) ? CUDA_ERROR_NOT_READY : sim_broken(stream->context->device);
 }
 
 CU_PTSZ(cuStreamQuery, (CUstream stream), query(stream, ptds))
@@ -169,7 +171,7 @@ static CUresult synchronise(CUstream handle, bool ptds)
 	if (err)
 		return err;
 	sim_wait_stream(stream);
-	return sim_lost(stream->context->device) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+	return sim_broken(stream->context->device);
 }
 
 CU_PTSZ(cuStreamSynchronize, (CUstream stream), synchronise(stream, ptds))

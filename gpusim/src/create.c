@@ -39,6 +39,7 @@ void gs_driver_defaults(struct gs_machine *machine)
 	(void)snprintf(machine->driver.names, sizeof(machine->driver.names), "r580");
 	(void)snprintf(machine->driver_version, sizeof(machine->driver_version), "580.159.04");
 	machine->cuda_version = 13000;
+	machine->driver.trap = GS_TRAP_LAUNCH_FAILED;
 }
 
 void gs_set_gpu(struct gs_gpu *gpu, const struct gs_gpu_config *config)

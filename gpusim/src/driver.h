@@ -30,6 +30,9 @@ enum gs_exit {
 	GS_EXIT_DESTRUCTOR = 2, /* from the library's destructor */
 };
 
+/* GS_TRAP_LAUNCH_FAILED is CUDA_ERROR_LAUNCH_FAILED, the usual result after an exception. */
+#define GS_TRAP_LAUNCH_FAILED 719u
+
 /* gs_cost is the time for which a call of this name keeps its thread busy. */
 struct gs_cost {
 	char call[GS_CALL_SIZE];
@@ -69,7 +72,9 @@ struct gs_driver {
 	uint32_t lazy_heap;     /* 1: raised limits take memory when a kernel is next launched */
 	struct gs_cost costs[GS_MAX_COSTS];
 	struct gs_failure failures[GS_MAX_FAILURES];
-	uint64_t reserved[31];
+	uint32_t trap; /* the result that a kernel with an exception leaves */
+	uint32_t reserved0;
+	uint64_t reserved[30];
 };
 
 #endif

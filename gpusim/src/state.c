@@ -298,13 +298,3 @@ void gs_uncharge(struct gs_handle *handle, uint32_t gpu, uint64_t bytes)
 	handle->state->procs[handle->id].gpu[gpu].bytes -= bytes;
 	handle->state->gpus[gpu].used_bytes -= bytes;
 }
-
-void gs_add_xid(struct gs_handle *handle, uint32_t gpu, uint32_t xid)
-{
-	struct gs_state *state = handle->state;
-	uint64_t seq = state->xid_seq + 1;
-
-	state->xids[seq % GS_XID_RING] =
-		(struct gs_xid){.seq = seq, .time_ns = gs_now(), .gpu = gpu, .xid = xid};
-	state->xid_seq = seq;
-}

@@ -90,7 +90,8 @@ struct gs_item {
 	uint64_t meet_mine;
 	uint64_t meet_theirs;
 	uint64_t meet_turn;
-	uint64_t met; /* 1: both kernels have finished */
+	uint32_t met;   /* 1: both kernels have finished */
+	uint32_t traps; /* 1: the kernel ends with an exception (trap.h) */
 };
 
 /* gs_mps is the role of a process in the Multi-Process Service. */
@@ -107,7 +108,8 @@ struct gs_proc_gpu {
 	uint16_t ready_tail;
 	uint64_t launches; /* kernels finished so far */
 	uint64_t limit_bytes; /* MPS's limit on bytes, 0: none */
-	uint64_t reserved[1];
+	uint32_t trapped; /* the result of all calls since a kernel trapped, 0: none */
+	uint32_t reserved0;
 	struct gs_sample samples[GS_PROC_SAMPLES];
 };
 
@@ -307,7 +309,8 @@ struct gs_state {
 	struct gs_driver driver; /* fixed at creation */
 	uint64_t pid_namespace; /* in which the machine was created: the host's */
 	uint64_t nvml_user_seq; /* entries of nvml_users taken so far */
-	uint64_t reserved[(3840 - sizeof(struct gs_driver)) / 8];
+	uint64_t traps; /* kernels that end with an exception, launched so far */
+	uint64_t reserved[(3832 - sizeof(struct gs_driver)) / 8];
 	struct gs_gpu gpus[GS_MAX_GPUS];
 	struct gs_xid xids[GS_XID_RING];
 	struct gs_history history[GS_HISTORY_RING];
@@ -487,7 +490,7 @@ uint64_t gs_nvml_calls(const struct gs_state *state, uint64_t exec_id, uint64_t 
 		       int32_t self_pid);
 
 /* gs_add_xid records an XID. The caller holds the lock. */
-void gs_add_xid(struct gs_handle *handle, uint32_t gpu, uint32_t xid);
+void gs_add_xid(struct gs_state *state, uint32_t gpu, uint32_t xid);
 
 /*
  * gs_advance computes the timeline of all GPUs up to now (see timeline.h). GPU times, busy times

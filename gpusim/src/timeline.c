@@ -4,6 +4,7 @@
 #include "items.h"
 #include "rate.h"
 #include "samples.h"
+#include "trap.h"
 
 #define MEETING_NS 200000 /* interval at which a wait for two meeting kernels checks again */
 
@@ -347,16 +348,22 @@ static void meet(struct gs_state *state, uint32_t slot, struct gs_item *item)
 /* finish_member ends a process's items whose time is over. */
 static void finish_member(struct gs_state *state, uint32_t g, uint32_t slot)
 {
+	bool traps = false;
+
 	for (uint16_t i = state->procs[slot].gpu[g].ready_head; i != GS_NONE;) {
 		struct gs_item *item = gs_item_at(state, slot, i);
 		uint16_t next = item->next;
 
 		if (item->start_ns && waits(item))
 			meet(state, slot, item);
-		if (item->start_ns && item->remaining_ns == 0 && !waits(item))
+		if (item->start_ns && item->remaining_ns == 0 && !waits(item)) {
+			traps |= item->traps;
 			gs_item_finish(state, slot, i, state->clock_ns);
+		}
 		i = next;
 	}
+	if (traps)
+		gs_trap(state, g, slot);
 }
 
 static void finish_gpu(struct gs_state *state, uint32_t g)

@@ -31,6 +31,7 @@ struct gs_work {
 	uint32_t demand_ppm;
 	uint64_t duration_ns;
 	uint64_t meet_mine, meet_theirs, meet_turn; /* see gs_item */
+	uint32_t traps; /* see gs_item */
 	uint64_t tag; /* not 0: gs_collect() returns the item after the item's end */
 	struct gs_ref deps[GS_MAX_DEPS];
 	uint32_t dep_count;

@@ -38,6 +38,7 @@ struct gs_ref gs_enqueue(struct gs_handle *handle, const struct gs_work *work)
 		.meet_mine = work->meet_mine,
 		.meet_theirs = work->meet_theirs,
 		.meet_turn = work->meet_turn,
+		.traps = work->traps,
 		.first_child = GS_NONE,
 	};
 	if (work->kind == GS_ITEM_COMPUTE)
@@ -47,6 +48,7 @@ struct gs_ref gs_enqueue(struct gs_handle *handle, const struct gs_work *work)
 		item->dep_item[d] = work->deps[d].item;
 	}
 	proc->pending++;
+	state->traps += work->traps;
 	__atomic_store_n(&item->state, GS_ITEM_PENDING, __ATOMIC_RELEASE);
 	struct gs_ref ref = {item->seq, index};
 	gs_item_settle(state, handle->id, index);

@@ -27,6 +27,13 @@ const char test_ptx[] =
 	"  @%p bra again;\n"
 	"  ret;\n"
 	"}\n"
+	"// spins and ends with an exception\n"
+	".visible .entry trap(.param .u64 spin_ns)\n"
+	"{\n"
+	"  .reg .u64 %t;\n"
+	"  mov.u64 %t, %globaltimer; // and so on\n"
+	"  trap;\n"
+	"}\n"
 	".visible .entry meet(.param .u64 ns, .param .u64 mine, .param .u64 theirs, .param .u64 turn)\n"
 	"{\n"
 	"  .reg .u64 %t;\n"
@@ -83,16 +90,22 @@ CUfunction kernel(const char *name)
 	return function;
 }
 
-void spin(CUstream stream, uint64_t ns, unsigned blocks)
+CUresult launch_for(CUfunction function, CUstream stream, uint64_t ns, unsigned blocks)
 {
 	DRIVER(cuLaunchKernel, CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
 	       unsigned, CUstream, void **, void **);
-	static CUfunction function;
 	void *params[] = {&ns};
+
+	return cuLaunchKernel(function, blocks, 1, 1, 32, 1, 1, 0, stream, params, NULL);
+}
+
+void spin(CUstream stream, uint64_t ns, unsigned blocks)
+{
+	static CUfunction function;
 
 	if (!function)
 		function = kernel("spin");
-	OK(cuLaunchKernel(function, blocks, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+	OK(launch_for(function, stream, ns, blocks));
 }
 
 pid_t start(void (*run)(void *), void *argument)

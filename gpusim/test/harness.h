@@ -16,7 +16,8 @@
 #define MS UINT64_C(1000000)
 
 /*
- * test_ptx holds a kernel that spins for the time in its first parameter, and an empty kernel.
+ * test_ptx holds a kernel that spins for the time in its first parameter, a kernel that then traps,
+ * and an empty kernel.
  */
 extern const char test_ptx[];
 
@@ -68,6 +69,9 @@ void begin(void);
 
 /* kernel returns the kernel of this name from test_ptx, in the current context. */
 CUfunction kernel(const char *name);
+
+/* launch_for launches a kernel with a time, over some blocks, in a stream. */
+CUresult launch_for(CUfunction function, CUstream stream, uint64_t ns, unsigned blocks);
 
 /* spin launches a spin of this length over some blocks, in a stream. */
 void spin(CUstream stream, uint64_t ns, unsigned blocks);

@@ -303,6 +303,73 @@ static void a_gpu_serves_48_clients(void)
 	quit_daemon();
 }
 
+/* ---- an exception ends the work of all clients of a GPU ---- */
+
+enum { LAUNCH_FAILED = 719, WORKS = 1, IS_STRUCK, MAY_END };
+
+static void wait_for(int *phase, int value)
+{
+	for (int i = 0; i < 1000 && __atomic_load_n(phase, __ATOMIC_SEQ_CST) < value; i++)
+		sleep_ns(10 * MS);
+}
+
+/* is_struck works until a launch fails with another client's error. */
+static void is_struck(void *argument)
+{
+	int *phase = argument;
+	CUresult result = CUDA_SUCCESS;
+	CUfunction function;
+
+	begin();
+	function = kernel("spin");
+	__atomic_store_n(phase, WORKS, __ATOMIC_SEQ_CST);
+	for (int i = 0; i < 10000 && !result; i++) {
+		result = launch_for(function, NULL, MS, 1);
+		sleep_ns(MS);
+	}
+	CHECK(result == LAUNCH_FAILED);
+	__atomic_store_n(phase, IS_STRUCK, __ATOMIC_SEQ_CST);
+	wait_for(phase, MAY_END);
+}
+
+static void traps(void *unused)
+{
+	DRIVER(cuCtxSynchronize, void);
+
+	(void)unused;
+	begin();
+	OK(launch_for(kernel("trap"), NULL, MS, 1));
+	CHECK(cuCtxSynchronize() == LAUNCH_FAILED);
+}
+
+static void is_not_served(void *unused)
+{
+	DRIVER(cuInit, unsigned);
+	DRIVER(cuDevicePrimaryCtxRetain, CUcontext *, CUdevice);
+	CUcontext context;
+
+	(void)unused;
+	OK(cuInit(0));
+	CHECK(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_ERROR_MPS_SERVER_NOT_READY);
+}
+
+static void an_exception_strikes_all_clients(void)
+{
+	int *phase = (int *)(void *)shares(1);
+	pid_t other;
+
+	start_daemon();
+	other = start(is_struck, phase);
+	wait_for(phase, WORKS);
+	finish(start(traps, NULL));
+	wait_for(phase, IS_STRUCK);
+	finish(start(is_not_served, NULL));
+	__atomic_store_n(phase, MAY_END, __ATOMIC_SEQ_CST);
+	finish(other);
+	finish(start(hold_to_64_mib, NULL));
+	quit_daemon();
+}
+
 /* ---- the end of the daemon ---- */
 
 /* work_to_the_end works until a call fails. The error must be the error for an ended server. */
@@ -394,6 +461,7 @@ int main(void)
 	the_environment_limits_a_client();
 	the_environment_only_narrows();
 	a_gpu_serves_48_clients();
+	an_exception_strikes_all_clients();
 	the_end_of_the_daemon_is_that_of_its_clients();
 	an_exclusive_gpu_is_the_servers();
 	return 0;

@@ -98,6 +98,7 @@ static const struct key driver_keys[] = {
 	DRIVER("events_bound", FLAG, driver.events_bound),
 	DRIVER("capture_rules", FLAG, driver.capture_rules),
 	DRIVER("constructor", TEXT, driver.constructor),
+	DRIVER("trap", NUMBER_32_NOT_0, driver.trap),
 };
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))

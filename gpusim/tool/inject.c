@@ -15,7 +15,7 @@ typedef void (*effect)(struct gs_handle *handle, uint32_t gpu, uint64_t value);
 
 static void add_xid(struct gs_handle *handle, uint32_t gpu, uint64_t value)
 {
-	gs_add_xid(handle, gpu, (uint32_t)value);
+	gs_add_xid(handle->state, gpu, (uint32_t)value);
 }
 
 static void set_lost(struct gs_handle *handle, uint32_t gpu, bool lost)
@@ -42,7 +42,7 @@ static void set_recovery(struct gs_handle *handle, uint32_t gpu, uint64_t action
 {
 	__atomic_store_n(&handle->state->gpus[gpu].faults.recovery, (uint32_t)action,
 			 __ATOMIC_RELAXED);
-	gs_add_xid(handle, gpu, XID_RECOVERY_ACTION);
+	gs_add_xid(handle->state, gpu, XID_RECOVERY_ACTION);
 }
 
 /* lose makes a GPU fall off the bus. The kernel log gets an XID, as from a real GPU. */
@@ -50,7 +50,7 @@ static void lose(struct gs_handle *handle, uint32_t gpu, uint64_t value)
 {
 	(void)value;
 	set_lost(handle, gpu, true);
-	gs_add_xid(handle, gpu, XID_FALLEN_OFF_BUS);
+	gs_add_xid(handle->state, gpu, XID_FALLEN_OFF_BUS);
 }
 
 static void clear(struct gs_handle *handle, uint32_t gpu, uint64_t value)

@@ -242,7 +242,7 @@ static void add_xid(void)
 		if (gs_open(&handle, gs_path(), GS_OBSERVER))
 			_exit(1);
 		gs_lock(&handle);
-		gs_add_xid(&handle, 0, 31);
+		gs_add_xid(handle.state, 0, 31);
 		gs_unlock(&handle);
 		_exit(0);
 	}
