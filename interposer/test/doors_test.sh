@@ -241,6 +241,16 @@ test_launches() {
 	limited launches "$programs/launches" || fail "launches"
 }
 
+# A kernel that ends with an exception breaks its context, until the program ends the context.
+test_trapped() {
+	local end
+	for end in reset destroy; do
+		pages "trapped-$end" "$gib:$context:300000"
+		limited "trapped-$end" timeout 60 env GPUSIM_TOOL="$gpusim/gpusim" "$programs/trapped" "$end" ||
+			fail "trapped $end"
+	done
+}
+
 # mps runs the Multi-Process Service's daemon for GPU 0.
 mps() {
 	env CUDA_MPS_PIPE_DIRECTORY="$work/pipes" CUDA_MPS_LOG_DIRECTORY="$work/logs" \
@@ -289,6 +299,7 @@ test_multicast
 test_ordinals
 test_copies
 test_launches
+test_trapped
 test_meminfo 2>/dev/null # the shell reports killed processes
 test_processes 2>/dev/null # the shell reports killed processes
 test_mig_processes

@@ -135,6 +135,35 @@ static void test_query_fails(void)
 	CHECK_EQUAL(queries, 3);
 }
 
+// An exception in a kernel ends all work of the context, so that the work does not count as running.
+static void test_exception(void)
+{
+	begin(NULL, 0);
+	look(late_ns);
+	query_fails = CUDA_ERROR_ILLEGAL_ADDRESS;
+	look(late_ns + 1);
+	CHECK(!meter.wall.busy);
+	CHECK_EQUAL(meter.owed, late_ns - work_ns);
+}
+
+// A launch that fails is not charged, unless other work is running.
+static void test_failed_launch(void)
+{
+	struct vg_class *class;
+
+	begin(NULL, 0);
+	class = vg_estimate_of(&meter.estimates, 1, work_ns);
+	CHECK(!vg_segment_before(&meter, meter.last, class, work_ns, begin_ns, false));
+	vg_wall_failed(&meter, work_ns);
+	expect_charged();
+	begin(NULL, 0);
+	vg_wall_failed(&meter, work_ns);
+	CHECK(!meter.wall.busy);
+	vg_wall_failed(&meter, work_ns); // the work of a launch that another thread has settled
+	look(late_ns);
+	CHECK_EQUAL(meter.owed, 0);
+}
+
 // The state of work whose thread has ended cannot be queried. The work counts as done after a
 // timeout.
 static void test_ended_thread(void)
@@ -251,6 +280,8 @@ int main(void)
 	test_told();
 	test_estimate_that_is_too_high();
 	test_query_fails();
+	test_exception();
+	test_failed_launch();
 	test_ended_thread();
 	test_waited();
 	test_other_context();

@@ -28,6 +28,7 @@ enum {
 	wl_default_stream = 1, // CU_GREEN_CTX_DEFAULT_STREAM
 	wl_lasting = 8,        // launches of a short-lived stream
 	wl_runners = 4,
+	wl_trapping = 2,       // processes with kernels that end with an exception
 	wl_one_short = 7,      // one of this many kernels is short
 	wl_short_ns = 2000000,
 	wl_long_ns = 20000000,
@@ -56,6 +57,7 @@ struct wl_way {
 	const char *name;
 	const char *help;
 	int (*run)(struct wl_evasion *evasion);
+	bool apart; // only children use the GPU
 };
 
 #define WL_TRY(evasion, member, name, ...) \
@@ -263,6 +265,23 @@ static int wl_run_forks(struct wl_evasion *evasion)
 	return worst ? -1 : 0;
 }
 
+// wl_traps_run runs one kernel that ends with an exception, and launches again, although launches
+// fail after the exception.
+static int wl_traps_run(struct wl_evasion *evasion)
+{
+	static const struct wl_common common = WL_COMMON_DEFAULTS;
+
+	evasion->kernel_ns = wl_exit_ns;
+	if (wl_session_open(&evasion->session, &common) || wl_session_load_spin(&evasion->session) ||
+	    wl_lane_add(evasion, NULL, 0))
+		return -1;
+	evasion->lane[0].spin = evasion->session.trap;
+	if (wl_launch(evasion, &evasion->lane[0]) ||
+	    !WL_CALL(&evasion->session.driver, stream_synchronize, evasion->lane[0].stream))
+		return -1;
+	return wl_launch(evasion, &evasion->lane[0]) ? 0 : -1;
+}
+
 // wl_exits_run runs one kernel, makes no driver call while the kernel runs, and ends.
 static int wl_exits_run(struct wl_evasion *evasion)
 {
@@ -276,15 +295,15 @@ static int wl_exits_run(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_run_exits starts a process for each kernel, and runs a few processes at a time.
-static int wl_run_exits(struct wl_evasion *evasion)
+// wl_run_each runs each kernel in a new process, with up to `most` processes at a time.
+static int wl_run_each(struct wl_evasion *evasion, int (*run)(struct wl_evasion *evasion), int most)
 {
 	int status, running = 0;
 
 	while (wl_now() < evasion->until) {
 		pid_t child;
 
-		if (running == wl_runners) {
+		if (running == most) {
 			if (wait(&status) < 0 || status)
 				return -1;
 			running--;
@@ -294,12 +313,22 @@ static int wl_run_exits(struct wl_evasion *evasion)
 			return -1;
 		if (child == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			_exit(wl_exits_run(evasion) != 0);
+			_exit(run(evasion) != 0);
 		}
 		running++;
 		evasion->launches++;
 	}
 	return 0;
+}
+
+static int wl_run_exits(struct wl_evasion *evasion)
+{
+	return wl_run_each(evasion, wl_exits_run, wl_runners);
+}
+
+static int wl_run_traps(struct wl_evasion *evasion)
+{
+	return wl_run_each(evasion, wl_traps_run, wl_trapping);
 }
 
 // wl_next_length makes a fixed fraction of the kernels short, so that the shortest kernel does not
@@ -385,19 +414,20 @@ static int wl_run_relay(struct wl_evasion *evasion)
 }
 
 static const struct wl_way wl_ways[] = {
-	{"streams", "256 streams in turn", wl_run_streams},
-	{"priorities", "streams of all priorities", wl_run_priorities},
-	{"contexts", "eight contexts in turn", wl_run_contexts},
-	{"green", "streams of eight green contexts", wl_run_green},
-	{"churn", "a new stream for every few launches", wl_run_churn},
-	{"unlike", "a new stream for every kernel, each of another kind", wl_run_unlike},
-	{"leaving", "a new context for every kernel", wl_run_leaving},
-	{"stall", "one stream, then enough streams to share the hardware's queues", wl_run_stall},
-	{"threads", "sixteen threads with a stream each", wl_run_threads},
-	{"forks", "sixteen children with a context each", wl_run_forks},
-	{"exits", "a new process for every kernel", wl_run_exits},
-	{"varying", "short and long kernels of one kind", wl_run_varying},
-	{"relay", "children in turn, with short and long kernels", wl_run_relay},
+	{"streams", "256 streams in turn", wl_run_streams, false},
+	{"priorities", "streams of all priorities", wl_run_priorities, false},
+	{"contexts", "eight contexts in turn", wl_run_contexts, false},
+	{"green", "streams of eight green contexts", wl_run_green, false},
+	{"churn", "a new stream for every few launches", wl_run_churn, false},
+	{"unlike", "a new stream for every kernel, each of another kind", wl_run_unlike, false},
+	{"leaving", "a new context for every kernel", wl_run_leaving, false},
+	{"stall", "one stream, then enough streams to share the hardware's queues", wl_run_stall, false},
+	{"threads", "sixteen threads with a stream each", wl_run_threads, false},
+	{"forks", "sixteen children with a context each", wl_run_forks, true},
+	{"exits", "a new process for every kernel", wl_run_exits, true},
+	{"traps", "a new process for every kernel, which ends with an exception", wl_run_traps, true},
+	{"varying", "short and long kernels of one kind", wl_run_varying, false},
+	{"relay", "children in turn, with short and long kernels", wl_run_relay, true},
 };
 
 static const struct wl_way *wl_way_find(const char *name)
@@ -410,7 +440,7 @@ static const struct wl_way *wl_way_find(const char *name)
 
 static int wl_evade(struct wl_evasion *evasion, const struct wl_way *way, const struct wl_common *common)
 {
-	if (way->run != wl_run_forks && way->run != wl_run_relay && way->run != wl_run_exits &&
+	if (!way->apart &&
 	    (wl_session_open(&evasion->session, common) || wl_session_load_spin(&evasion->session)))
 		return -1;
 	return way->run(evasion);

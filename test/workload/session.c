@@ -89,6 +89,13 @@ int wl_session_open(struct wl_session *session, const struct wl_common *common)
 					session->context));
 }
 
+static int wl_session_function(struct wl_session *session, CUmodule module, const char *name,
+			       CUfunction *function)
+{
+	return wl_session_check(session, "cuModuleGetFunction",
+				WL_CALL(&session->driver, module_function, function, module, name));
+}
+
 int wl_session_load_spin(struct wl_session *session)
 {
 	const struct wl_driver *driver = &session->driver;
@@ -98,14 +105,11 @@ int wl_session_load_spin(struct wl_session *session)
 			     WL_CALL(driver, module_load, &module,
 				     wl_spin_ptx)))
 		return -1;
-	if (wl_session_check(session, "cuModuleGetFunction",
-			     WL_CALL(driver, module_function,
-				     &session->spin, module, "spin")))
-		return -1;
-	return wl_session_check(session, "cuModuleGetFunction",
-				WL_CALL(driver, module_function,
-					&session->exchange, module,
-					"exchange"));
+	return wl_session_function(session, module, "spin", &session->spin) ||
+			       wl_session_function(session, module, "exchange", &session->exchange) ||
+			       wl_session_function(session, module, "trap", &session->trap) ?
+		       -1 :
+		       0;
 }
 
 void wl_session_report(const struct wl_session *session)

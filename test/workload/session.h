@@ -15,6 +15,7 @@ struct wl_session {
 	CUcontext context;
 	CUfunction spin;       // after wl_session_load_spin
 	CUfunction exchange;   // set by wl_session_load_spin
+	CUfunction trap;       // set by wl_session_load_spin
 	char uuid[41];
 	size_t total;          // bytes, from cuDeviceTotalMem
 	CUresult result;       // of the driver call that failed

@@ -58,6 +58,26 @@ CUresult vg_stream_event(CUevent *event, CUstream stream)
 	return result;
 }
 
+// vg_stream_broke reports whether a result is the error of an exception in a kernel. The exception
+// has ended all work of the context.
+static bool vg_stream_broke(CUresult result)
+{
+	switch (result) {
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+		return true;
+	default:
+		return false;
+	}
+}
+
 enum vg_work_left vg_stream_ask(CUstream stream, bool per_thread)
 {
 	CUresult result;
@@ -72,7 +92,7 @@ enum vg_work_left vg_stream_ask(CUstream stream, bool per_thread)
 	vg_capture_touch_end();
 	if (result == CUDA_ERROR_NOT_READY)
 		return vg_work_left;
-	return result ? vg_work_failed : vg_work_none;
+	return result && !vg_stream_broke(result) ? vg_work_failed : vg_work_none;
 }
 
 bool vg_stream_ended(enum vg_work_left left)

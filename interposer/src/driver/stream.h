@@ -17,7 +17,8 @@ CUresult vg_stream_event(CUevent *event, CUstream stream);
 CUresult vg_stream_device(CUstream stream, CUdevice *device);
 
 // vg_stream_ask asks the driver whether work is left on a stream. The answer is vg_work_unknown if
-// the interposer must not touch the stream, and vg_work_failed if the driver returns an error.
+// the interposer must not touch the stream, and vg_work_failed if the driver returns an error. After
+// an exception in a kernel, no work is left.
 enum vg_work_left { vg_work_none, vg_work_left, vg_work_unknown, vg_work_failed };
 enum vg_work_left vg_stream_ask(CUstream stream, bool per_thread);
 

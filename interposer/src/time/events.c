@@ -315,6 +315,17 @@ static void vg_settle_alone(struct vg_meter *meter, const struct vg_segment *seg
 		vg_unknown_add(meter, segment, took.ns);
 }
 
+// vg_segment_unreadable records that the driver returned an error for a segment's event. Work of
+// unknown length is charged all time since its launch, because a kernel that ends with an exception
+// leaves no measurement.
+static void vg_segment_unreadable(struct vg_meter *meter, struct vg_stream *stream,
+				  const struct vg_segment *segment, uint64_t now)
+{
+	stream->failures++;
+	if (segment->fresh)
+		vg_meter_lose(meter, segment->begun_at, segment->dirty ? 0 : segment->charged, now);
+}
+
 static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 			    struct vg_segment *segment, uint64_t now)
 {
@@ -325,7 +336,7 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 	if (!segment->covered || segment->count == 0 || segment->dirty)
 		return;
 	if (!vg_elapsed(&interval, segment->chained ? before->end : segment->begin, segment->end)) {
-		stream->failures++;
+		vg_segment_unreadable(meter, stream, segment, now);
 		return;
 	}
 	stream->failures = 0;
@@ -349,13 +360,14 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 
 // vg_segment_done reports whether a segment is done. If the driver returns an error, the segment
 // counts as done and is not measured.
-static bool vg_segment_done(struct vg_stream *stream, struct vg_segment *segment)
+static bool vg_segment_done(struct vg_meter *meter, struct vg_stream *stream, struct vg_segment *segment,
+			    uint64_t now)
 {
 	CUresult result = VG_CALL(cuEventQuery, segment->end);
 
 	if (result && result != CUDA_ERROR_NOT_READY) {
+		vg_segment_unreadable(meter, stream, segment, now);
 		segment->dirty = true;
-		stream->failures++;
 	}
 	return result != CUDA_ERROR_NOT_READY;
 }
@@ -374,7 +386,7 @@ void vg_events_read(struct vg_meter *meter, uint64_t now)
 		while (!stream->held && stream->tail != stream->head) {
 			struct vg_segment *segment = &stream->ring[stream->tail % vg_ring];
 
-			if (!vg_segment_done(stream, segment))
+			if (!vg_segment_done(meter, stream, segment, now))
 				break;
 			vg_segment_read(meter, stream, segment, now);
 			vg_meter_settle(meter, segment);

@@ -364,6 +364,13 @@ void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per
 	if (!stream->open)
 		return; // another thread has closed the segment
 	segment->dirty |= failed;
+	if (failed && segment->pieces == 1 && !meter->shared) {
+		// No launch of the segment has succeeded.
+		vg_not_measured(meter, segment);
+		vg_meter_settle(meter, segment);
+		stream->open = false;
+		return;
+	}
 	// The next launch detects the end of unmeasured work.
 	if (!segment->fresh && !(segment->covered && (vg_segment_is_long(segment) || segment->solo)))
 		return;

@@ -2,7 +2,8 @@
 
 // This header covers work of unknown length, whose charge is corrected after the measurement. Work
 // whose stream, context or process ends before the measurement is charged all time since its
-// launch.
+// launch. Work that ends with an exception is charged all time until the interposer detects the
+// exception.
 
 #ifndef VG_UNMEASURED_H
 #define VG_UNMEASURED_H

@@ -41,7 +41,17 @@ void vg_wall_enter(struct vg_meter *meter, struct vg_stream *stream, const struc
 
 void vg_wall_failed(struct vg_meter *meter, int64_t charge)
 {
-	meter->wall.charged -= charge;
+	struct vg_wall *wall = &meter->wall;
+
+	if (!wall->busy) // the work has been settled meanwhile
+		return;
+	wall->charged -= charge;
+	if (--wall->count > 0)
+		return;
+	// No launch has succeeded.
+	if (wall->fresh)
+		vg_unmeasured_end(&meter->unmeasured, meter->pages, meter->device);
+	*wall = (struct vg_wall){0};
 }
 
 // vg_wall_end settles the time that all streams without events took together.
