@@ -136,7 +136,7 @@ func (c *Checker) step(ctx context.Context) {
 	c.tell(err)
 	passed := now.Sub(c.at)
 	c.at = now
-	whole := err == nil && passed <= latest
+	whole := err == nil && passed > 0 && passed <= latest
 	seen := c.attribute(samples)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,16 +226,16 @@ func (c *Checker) sample(ctx context.Context, now time.Time) (map[string]gpu.Sam
 	fresh := make(map[string]gpu.Samples, len(found))
 	for uuid, sampled := range found {
 		cursor := c.cursors[uuid]
-		var list []gpu.Sample
-		for _, s := range sampled.Processes {
-			// Some drivers return samples with invalid values.
-			if s.At.After(cursor) && s.Percent <= 100 {
-				list = append(list, s)
-			}
-			if s.At.After(c.cursors[uuid]) {
-				c.cursors[uuid] = s.At
+		if cursor.After(now) {
+			cursor = since // the node's clock was set back
+		}
+		list := valid(sampled.Processes, cursor, now.Add(latest))
+		for _, s := range list {
+			if s.At.After(cursor) {
+				cursor = s.At
 			}
 		}
+		c.cursors[uuid] = cursor
 		if c.rhythms[uuid] == nil {
 			c.rhythms[uuid] = &rhythm{}
 		}
@@ -243,6 +243,18 @@ func (c *Checker) sample(ctx context.Context, now time.Time) (map[string]gpu.Sam
 		fresh[uuid] = gpu.Samples{Processes: list, Loads: sampled.Loads}
 	}
 	return fresh, nil
+}
+
+// valid returns the samples after a time and until another time. Some drivers also return samples with
+// invalid values or times.
+func valid(samples []gpu.Sample, after, until time.Time) []gpu.Sample {
+	var list []gpu.Sample
+	for _, s := range samples {
+		if s.Percent <= 100 && s.At.After(after) && !s.At.After(until) {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // owned is a container, by the runtime's id, on a GPU.

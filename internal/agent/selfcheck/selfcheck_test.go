@@ -46,6 +46,7 @@ type node struct {
 	asked   int
 	err     error
 	samples []gpu.Sample
+	strange *gpu.Sample // an invalid sample that the driver adds to its answer
 	loads   []gpu.Load
 	held    map[string]placement.Allocation
 	owner   map[int]string // the container of each pid
@@ -74,6 +75,9 @@ func (n *node) Samples(_ context.Context, since time.Time) (map[string]gpu.Sampl
 		if s.At.After(since) && !s.At.After(n.clock) {
 			list = append(list, s)
 		}
+	}
+	if n.strange != nil {
+		list = append(list, *n.strange)
 	}
 	return map[string]gpu.Samples{card: {Processes: list, Loads: n.loads}}, n.err
 }
@@ -233,6 +237,24 @@ func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
 			n.err = nil
 			if second%4 == 3 {
 				n.err = errors.New("GPU is lost")
+			}
+		}},
+		{"the driver reports a value above 100", func(n *node, _ int) {
+			n.strange = &gpu.Sample{PID: 1, At: n.clock, Percent: math.MaxUint32}
+		}},
+		{"the driver reports a sample of the future", func(n *node, second int) {
+			n.strange = nil
+			if second == 100 {
+				n.strange = &gpu.Sample{PID: 1, At: n.clock.Add(time.Hour), Percent: 100}
+			}
+		}},
+		{"the driver repeats an old sample", func(n *node, _ int) {
+			n.strange = &gpu.Sample{PID: 1, At: n.clock.Add(-time.Minute), Percent: 100}
+		}},
+		{"the clock is set back", func(n *node, second int) {
+			if second == 100 {
+				n.clock = n.clock.Add(-time.Hour)
+				n.samples = nil
 			}
 		}},
 		{"the node stands still", func(n *node, second int) {
