@@ -17,6 +17,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 const (
@@ -418,6 +419,66 @@ func TestUtilization(t *testing.T) {
 	if values != nvml.VALUE_TYPE_UNSIGNED_INT || len(data) < 8 {
 		t.Errorf("%d samples of type %v", len(data), values)
 	}
+}
+
+// TestUtilizationSince checks the documented meaning of lastSeenTimeStamp. The caller gets the samples
+// since an earlier query, all kept samples for 0, and NVML_ERROR_NOT_FOUND without samples.
+func TestUtilizationSince(t *testing.T) {
+	library, machine := start(t)
+	device := deviceAt(t, library, 0)
+	_, result := device.GetProcessUtilization(0)
+	expect(t, result, nvml.ERROR_NOT_FOUND)
+	holder := simtest.StartHolder(t, machine)
+	holder.Run(t, 0, time.Minute)
+	time.Sleep(500 * time.Millisecond)
+	first, result := device.GetProcessUtilization(0)
+	succeed(t, result)
+	newest := uint64(0)
+	for _, sample := range first {
+		newest = max(newest, sample.TimeStamp)
+	}
+	time.Sleep(300 * time.Millisecond)
+	later, result := device.GetProcessUtilization(newest)
+	succeed(t, result)
+	for _, sample := range later {
+		if sample.TimeStamp <= newest || int(sample.Pid) != holder.Pid {
+			t.Errorf("a sample of process %d at %d, want one of process %d after %d", sample.Pid, sample.TimeStamp, holder.Pid, newest)
+		}
+	}
+	all, result := device.GetProcessUtilization(0)
+	succeed(t, result)
+	if len(all) < len(first)+len(later) {
+		t.Errorf("%d samples in all, want at least %d", len(all), len(first)+len(later))
+	}
+	_, result = deviceAt(t, library, 1).GetProcessUtilization(0)
+	expect(t, result, nvml.ERROR_NOT_FOUND)
+	holder.Kill(t)
+}
+
+// TestUtilizationPeriod checks that the GPU's rate covers the documented period, from a sixth of a
+// second to a second.
+func TestUtilizationPeriod(t *testing.T) {
+	library, machine := start(t)
+	device := deviceAt(t, library, 0)
+	within := func(what string, low, high uint32) {
+		t.Helper()
+		eventually.Holds(t, 10*time.Second, what, func() bool {
+			rates, result := device.GetUtilizationRates()
+			succeed(t, result)
+			return rates.Gpu >= low && rates.Gpu <= high
+		})
+	}
+	within("the GPU is idle", 0, 0)
+	holder := simtest.StartHolder(t, machine)
+	holder.Run(t, 0, 2*time.Second)
+	within("the GPU is busy for a whole period", 100, 100)
+	within("the GPU is idle for a part of the period", 0, 99)
+	began := time.Now()
+	within("the GPU is idle for a whole period", 0, 0)
+	if took := time.Since(began); took < time.Second/6 || took > 2*time.Second {
+		t.Errorf("the rate covers %v, want between 1/6 s and 1 s", took)
+	}
+	holder.Kill(t)
 }
 
 // newEventSet makes an event set that is freed when the test ends.
