@@ -34,25 +34,29 @@ func TestChoose(t *testing.T) {
 		want  Placement
 		fits  bool
 	}{
-		"nowhere":                          {nil, []Node{node(400, 400)}, half, Placement{}, false},
-		"no single GPU of a sum":           {nil, []Node{node(400, 400), node(100, 500)}, half, Placement{1, []int{1}}, true},
-		"the first of equals":              {nil, []Node{node(1000), node(1000)}, half, Placement{0, []int{0}}, true},
-		"a whole GPU stays whole":          {[]Usual{usual(1, whole)}, []Node{node(1000, 500)}, half, Placement{0, []int{1}}, true},
-		"a pair stays a pair":              {[]Usual{usual(1, pair)}, []Node{node(1000, 1000), node(1000, 0)}, whole, Placement{1, []int{0}}, true},
-		"the fit that leaves a third":      {[]Usual{usual(1, third)}, []Node{node(900), node(800)}, half, Placement{1, []int{0}}, true},
-		"several on the fullest that fit":  {nil, []Node{node(1000, 400, 600, 500)}, Shape{GPUs: 2, Part: gpu(500)}, Placement{0, []int{3, 2}}, true},
-		"several need GPUs of their own":   {nil, []Node{node(1000)}, Shape{GPUs: 2, Part: gpu(500)}, Placement{}, false},
-		"a model that is allowed":          {nil, []Node{node(1000), {CPU: 9, Memory: 9, Model: "B", GPUs: []Part{gpu(1000)}}}, Shape{GPUs: 1, Part: gpu(1), Models: []string{"C", "B"}}, Placement{1, []int{0}}, true},
-		"no processors":                    {nil, []Node{node(1000)}, Shape{CPU: 101, GPUs: 1, Part: gpu(1)}, Placement{}, false},
-		"no host memory":                   {nil, []Node{node(1000)}, Shape{Memory: 101, GPUs: 1, Part: gpu(1)}, Placement{}, false},
-		"without GPUs where none are":      {[]Usual{usual(1, Shape{CPU: 20, GPUs: 1, Part: gpu(1000)})}, []Node{node(1000), node(0)}, Shape{CPU: 90}, Placement{1, nil}, true},
-		"what is usual elsewhere is free":  {[]Usual{usual(1, Shape{GPUs: 1, Part: gpu(1000), Models: []string{"B"}})}, []Node{{CPU: 9, Memory: 9, Model: "B", GPUs: []Part{gpu(1000)}}, node(1000)}, half, Placement{1, []int{0}}, true},
-		"the rarer pods have more room":    {[]Usual{usual(0.9, whole), usual(0.1, pair)}, []Node{node(1000, 1000), node(1000)}, whole, Placement{1, []int{0}}, true},
-		"the scarce room is worth more":    {[]Usual{usual(0.5, whole), usual(0.5, Shape{CPU: 60, GPUs: 1, Part: gpu(600)})}, []Node{{CPU: 60, Memory: 9, GPUs: []Part{gpu(1000)}}, {CPU: 50, Memory: 9, GPUs: []Part{gpu(1000)}}}, half, Placement{1, []int{0}}, true},
-		"compute is short, memory is not":  {nil, []Node{{GPUs: []Part{{900, 10}}}, {GPUs: []Part{{400, 50}}}}, Shape{GPUs: 1, Part: Part{300, 20}}, Placement{1, []int{0}}, true},
-		"memory is short, compute is not":  {nil, []Node{{GPUs: []Part{{100, 90}}}, {GPUs: []Part{{400, 50}}}}, Shape{GPUs: 1, Part: Part{300, 20}}, Placement{1, []int{0}}, true},
-		"compute alone":                    {nil, []Node{{GPUs: []Part{{0, 10}, {0, 20}}}}, Shape{GPUs: 1, Part: Part{0, 20}}, Placement{0, []int{1}}, true},
-		"an empty cluster":                 {[]Usual{usual(1, whole)}, nil, whole, Placement{}, false},
+		"nowhere":                         {nil, []Node{node(400, 400)}, half, Placement{}, false},
+		"no single GPU of a sum":          {nil, []Node{node(400, 400), node(100, 500)}, half, Placement{1, []int{1}}, true},
+		"the first of equals":             {nil, []Node{node(1000), node(1000)}, half, Placement{0, []int{0}}, true},
+		"a whole GPU stays whole":         {[]Usual{usual(1, whole)}, []Node{node(1000, 500)}, half, Placement{0, []int{1}}, true},
+		"a pair stays a pair":             {[]Usual{usual(1, pair)}, []Node{node(1000, 1000), node(1000, 0)}, whole, Placement{1, []int{0}}, true},
+		"the fit that leaves a third":     {[]Usual{usual(1, third)}, []Node{node(900), node(800)}, half, Placement{1, []int{0}}, true},
+		"several on the fullest that fit": {nil, []Node{node(1000, 400, 600, 500)}, Shape{GPUs: 2, Part: gpu(500)}, Placement{0, []int{3, 2}}, true},
+		"several need GPUs of their own":  {nil, []Node{node(1000)}, Shape{GPUs: 2, Part: gpu(500)}, Placement{}, false},
+		"a model that is allowed":         {nil, []Node{node(1000), {CPU: 9, Memory: 9, Model: "B", GPUs: []Part{gpu(1000)}}}, Shape{GPUs: 1, Part: gpu(1), Models: []string{"C", "B"}}, Placement{1, []int{0}}, true},
+		"no processors":                   {nil, []Node{node(1000)}, Shape{CPU: 101, GPUs: 1, Part: gpu(1)}, Placement{}, false},
+		"no host memory":                  {nil, []Node{node(1000)}, Shape{Memory: 101, GPUs: 1, Part: gpu(1)}, Placement{}, false},
+		"without GPUs where none are":     {[]Usual{usual(1, Shape{CPU: 20, GPUs: 1, Part: gpu(1000)})}, []Node{node(1000), node(0)}, Shape{CPU: 90}, Placement{1, nil}, true},
+		"what is usual elsewhere is free": {[]Usual{usual(1, Shape{GPUs: 1, Part: gpu(1000), Models: []string{"B"}})}, []Node{{CPU: 9, Memory: 9, Model: "B", GPUs: []Part{gpu(1000)}}, node(1000)}, half, Placement{1, []int{0}}, true},
+		"the rarer pods have more room":   {[]Usual{usual(0.9, whole), usual(0.1, pair)}, []Node{node(1000, 1000), node(1000)}, whole, Placement{1, []int{0}}, true},
+		"the scarce room is worth more":   {[]Usual{usual(0.5, whole), usual(0.5, Shape{CPU: 60, GPUs: 1, Part: gpu(600)})}, []Node{{CPU: 60, Memory: 9, GPUs: []Part{gpu(1000)}}, {CPU: 50, Memory: 9, GPUs: []Part{gpu(1000)}}}, half, Placement{1, []int{0}}, true},
+		"compute is short, memory is not": {nil, []Node{{GPUs: []Part{{900, 10}}}, {GPUs: []Part{{400, 50}}}}, Shape{GPUs: 1, Part: Part{300, 20}}, Placement{1, []int{0}}, true},
+		"memory is short, compute is not": {nil, []Node{{GPUs: []Part{{100, 90}}}, {GPUs: []Part{{400, 50}}}}, Shape{GPUs: 1, Part: Part{300, 20}}, Placement{1, []int{0}}, true},
+		"compute alone":                   {nil, []Node{{GPUs: []Part{{0, 10}, {0, 20}}}}, Shape{GPUs: 1, Part: Part{0, 20}}, Placement{0, []int{1}}, true},
+		"an empty cluster":                {[]Usual{usual(1, whole)}, nil, whole, Placement{}, false},
+		"the first GPU of equals":         {nil, []Node{node(1000, 900)}, half, Placement{0, []int{0}}, true},
+		"a usual shape without room":      {[]Usual{usual(1, Shape{GPUs: 4, Part: gpu(1000)}), usual(1, whole)}, []Node{node(1000, 500)}, half, Placement{0, []int{1}}, true},
+		"usual pods without GPUs cost nothing": {[]Usual{usual(1, Shape{CPU: 10})},
+			[]Node{{CPU: 100, GPUs: []Part{gpu(1000)}}, {CPU: 200, GPUs: []Part{gpu(1000)}}}, Shape{CPU: 95, GPUs: 1, Part: gpu(500)}, Placement{0, []int{0}}, true},
 		"usual pods without GPUs are none": {[]Usual{usual(1, Shape{CPU: 10})}, []Node{node(1000), node(500)}, half, Placement{0, []int{0}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,6 +65,45 @@ func TestChoose(t *testing.T) {
 				t.Errorf("fits: %t, want %t\n%s", fits, tt.fits, diff)
 			}
 		})
+	}
+}
+
+// TestRoom checks the number of pods of a shape that fit on a node with two GPUs.
+func TestRoom(t *testing.T) {
+	n := Node{CPU: 100, Memory: 100, Model: "A", GPUs: []Part{gpu(1000), gpu(1000)}}
+	for name, tt := range map[string]struct {
+		shape Shape
+		want  float64
+	}{
+		"parts of one GPU":  {Shape{GPUs: 1, Part: gpu(400)}, 4},
+		"parts of two GPUs": {Shape{GPUs: 2, Part: gpu(400)}, 2},
+		"three GPUs":        {Shape{GPUs: 3, Part: gpu(400)}, 0},
+		"processors":        {Shape{GPUs: 1, Part: gpu(400), CPU: 80}, 1.25},
+		"host memory":       {Shape{GPUs: 1, Part: gpu(400), Memory: 80}, 1.25},
+		"all of the host":   {Shape{GPUs: 1, Part: gpu(400), CPU: 100, Memory: 100}, 1},
+		"few processors":    {Shape{GPUs: 1, Part: gpu(400), CPU: 101}, 0},
+		"little memory":     {Shape{GPUs: 1, Part: gpu(400), Memory: 101}, 0},
+		"another model":     {Shape{GPUs: 1, Part: gpu(400), Models: []string{"B"}}, 0},
+	} {
+		if got := Open([]Usual{usual(1, tt.shape)}, &n).Room(0); got != tt.want {
+			t.Errorf("%s: %v pods fit, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestRemove checks that Remove restores the capacity that Add has taken.
+func TestRemove(t *testing.T) {
+	c := New(nil, []Node{{CPU: 8, Memory: 8, GPUs: []Part{{1000, 100}}}})
+	pod := Shape{CPU: 3, Memory: 2, GPUs: 1, Part: Part{400, 30}}
+	before := c.Free(0)
+	at := Placement{0, []int{0}}
+	c.Add(at, &pod)
+	if diff := cmp.Diff(Node{CPU: 5, Memory: 6, GPUs: []Part{{600, 70}}}, c.Free(0)); diff != "" {
+		t.Errorf("after Add (-want +got):\n%s", diff)
+	}
+	c.Remove(at, &pod)
+	if diff := cmp.Diff(before, c.Free(0)); diff != "" {
+		t.Errorf("after Remove (-want +got):\n%s", diff)
 	}
 }
 

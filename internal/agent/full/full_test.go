@@ -4,14 +4,19 @@ package full
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -66,7 +71,35 @@ func TestSet(t *testing.T) {
 }
 
 func TestSetNeedsAName(t *testing.T) {
-	if err := New(fake.NewClientset(), "", "").Set(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "--pod-name") {
-		t.Errorf("got %v", err)
+	for _, name := range [][2]string{{"", ""}, {"ns", ""}, {"", "agent"}} {
+		if err := New(fake.NewClientset(), name[0], name[1]).Set(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "--pod-name") {
+			t.Errorf("%q: %v", name, err)
+		}
 	}
+}
+
+// deadlines refuses requests, and records the time until each request's deadline.
+type deadlines struct{ left []time.Duration }
+
+func (d *deadlines) RoundTrip(r *http.Request) (*http.Response, error) {
+	end, _ := r.Context().Deadline()
+	d.left = append(d.left, time.Until(end))
+	return nil, errors.New("no API server")
+}
+
+// TestSetIsBounded checks that the heartbeat, which calls Set, waits at most 2 s for the API server.
+func TestSetIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d deadlines
+		client, err := kubernetes.NewForConfigAndClient(&rest.Config{Host: "https://api"}, &http.Client{Transport: &d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := New(client, "ns", "agent").Set(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "read the labels of the agent's pod ns/agent") {
+			t.Errorf("got %v", err)
+		}
+		if diff := cmp.Diff([]time.Duration{2 * time.Second}, d.left); diff != "" {
+			t.Errorf("time for each request (-want +got):\n%s", diff)
+		}
+	})
 }

@@ -36,7 +36,7 @@ func TestMerge(t *testing.T) {
 		tell(used, prometheus.GaugeValue, 3, "web-0", "main")
 		tell(used, prometheus.GaugeValue, 4, "web-0", "main")
 		tell(used, prometheus.GaugeValue, 5, "web-0", "side")
-		tell(used, prometheus.GaugeValue, 6, "we", "b-0main") // the same letters
+		tell(used, prometheus.GaugeValue, 6, "eb-0", "mainw") // the same letters
 		tell(spent, prometheus.CounterValue, 1, "web-0", "main")
 		tell(spent, prometheus.CounterValue, 2, "web-0", "main")
 		tell(spent, prometheus.CounterValue, 3, "web-0", "main")
@@ -53,8 +53,8 @@ peak_bytes{container="main",pod="web-0"} 9
 spent_seconds_total{container="main",pod="web-0"} 6
 # HELP used_bytes Used.
 # TYPE used_bytes gauge
-used_bytes{container="b-0main",pod="we",zone="z"} 6
 used_bytes{container="main",pod="web-0",zone="z"} 7
+used_bytes{container="mainw",pod="eb-0",zone="z"} 6
 used_bytes{container="side",pod="web-0",zone="z"} 5
 `
 	if err := testutil.CollectAndCompare(all, strings.NewReader(want)); err != nil {
@@ -65,12 +65,14 @@ used_bytes{container="side",pod="web-0",zone="z"} 5
 func TestWhatCannotBeWrittenIsPassedOn(t *testing.T) {
 	broken := teller(func(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(used, errors.New("out of paper"))
+		ch <- prometheus.MustNewConstMetric(peak, prometheus.GaugeValue, 8, "web-0", "main")
 	})
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(broken); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := registry.Gather(); err == nil || !strings.Contains(err.Error(), "out of paper") {
-		t.Errorf("got %v", err)
+	families, err := registry.Gather()
+	if err == nil || !strings.Contains(err.Error(), "out of paper") || len(families) != 1 || families[0].GetName() != "peak_bytes" {
+		t.Errorf("got %v, %v", families, err)
 	}
 }

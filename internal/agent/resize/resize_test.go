@@ -370,6 +370,28 @@ func TestNewRequestsAreTriedAtOnce(t *testing.T) {
 	}
 }
 
+// TestOnlyNamedContainersAreResized checks that a container without a requested size keeps its size,
+// and that later containers of its pod get their sizes.
+func TestOnlyNamedContainersAreResized(t *testing.T) {
+	w := newWorld(t, asking("p", [2]int64{4096, 30}, [2]int64{4096, 30}))
+	w.want("p", `{"b":{"memory":2048}}`)
+	w.round()
+	if w.holds("p", "a") != "4096/30" || w.holds("p", "b") != "2048/30" {
+		t.Errorf("hold %s and %s", w.holds("p", "a"), w.holds("p", "b"))
+	}
+}
+
+func TestOrder(t *testing.T) {
+	for _, c := range []struct {
+		a, b bool
+		want int
+	}{{false, false, 0}, {true, true, 0}, {false, true, -1}, {true, false, 1}} {
+		if got := order(c.a, c.b); got != c.want {
+			t.Errorf("order(%t, %t) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
 // TestNamespacesTakeTurns checks that a namespace with many requests does not delay another namespace.
 func TestNamespacesTakeTurns(t *testing.T) {
 	crowd := &pod{Pod: asking("crowd")}

@@ -17,6 +17,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
 // These are resources of dialects.
@@ -60,7 +61,7 @@ func gpus() []gpu.GPU {
 	}
 }
 
-// obey returns the GPUs that the shares of each container accept, separated by "|".
+// obey returns the GPUs that the shares of each container with shares accept, separated by "|".
 func obey(t *testing.T, p *corev1.Pod) (map[string]string, error) {
 	t.Helper()
 	asked, err := request.FromPod(p, cfg().Dialects)
@@ -70,10 +71,12 @@ func obey(t *testing.T, p *corev1.Pod) (map[string]string, error) {
 	got, err := Obey(asked, p, gpus(), cfg())
 	accepted := map[string]string{}
 	for _, c := range got.Containers {
-		accepted[c.Name] = strings.Join(c.Shares[0].GPUs, "|")
+		if c.Asks() {
+			accepted[c.Name] = strings.Join(c.Shares[0].GPUs, "|")
+		}
 	}
 	for _, c := range asked.Containers {
-		if c.Name != ofFirst && len(c.Shares[0].GPUs) > 0 {
+		if c.Name != ofFirst && c.Asks() && len(c.Shares[0].GPUs) > 0 {
 			t.Errorf("Obey changes the request, which other code may share: %v", c.Shares[0].GPUs)
 		}
 	}
@@ -131,6 +134,8 @@ func TestObey(t *testing.T) {
 		{"HAMi: a mode", pod(notes{"nvidia.com/vgpu-mode": "hami-core"}, inHAMi), want{inHAMi: "GPU-1|GPU-2"}},
 		{"HAMi: nothing", pod(notes{"nvidia.com/use-gpuuuid": ""}, inHAMi), want{inHAMi: ""}},
 		{"HAMi's annotations are for HAMi's containers", pod(notes{"nvidia.com/use-gpuuuid": "GPU-1"}, inVolcano, inHAMi), want{inVolcano: "", inHAMi: "GPU-1"}},
+		{"a container without GPUs first", pod(notes{UseUUID: "GPU-2"}, "cpu", inNative), want{inNative: "GPU-2"}},
+		{"a long list without GPUs", pod(notes{UseUUID: strings.Repeat("x", mostBytes+1)}, "cpu"), want{}},
 		{"assigned as wished", pod(assigned("GPU-2,NVIDIA,1,0:", notes{"nvidia.com/use-gputype": "v100"}), inVolcano), want{inVolcano: "GPU-2"}},
 	}
 	for _, tt := range tests {
@@ -217,6 +222,7 @@ func TestPolicy(t *testing.T) {
 		{"HAMi: spread", pod(notes{hamis: "spread"}, inHAMi), config.PlaceSpread},
 		{"HAMi: a list", pod(notes{hamis: "numa, binpack,spread"}, inHAMi), config.PlaceBinpack},
 		{"HAMi: another policy", pod(notes{hamis: "mutex"}, inHAMi), ""},
+		{"HAMi: the longest list", pod(notes{hamis: strings.Repeat(",", mostBytes-len("spread")) + "spread"}, inHAMi), config.PlaceSpread},
 		{"HAMi: a long list", pod(notes{hamis: strings.Repeat(",", mostBytes) + "spread"}, inHAMi), ""},
 		{"HAMi's annotation is for HAMi's containers", pod(notes{hamis: "spread"}, inVolcano), ""},
 		{"our own annotation wins", pod(notes{hamis: "spread", Policy: "binpack"}, inHAMi), config.PlaceBinpack},
@@ -243,30 +249,32 @@ func TestPolicy(t *testing.T) {
 // runtime waits, and starts no other container.
 func TestWishesAreBounded(t *testing.T) {
 	documented.Bound(t, "annotations that choose GPUs", documented.Bytes(mostBytes)+" each")
-	var node []gpu.GPU
-	for range request.MaxGPUs {
-		node = append(node, gpu.GPU{UUID: "GPU-1", Name: "NVIDIA H100 80GB HBM3", MemoryBytes: 80 << 30, Healthy: true})
-	}
-	for dialect, w := range map[corev1.ResourceName]wishes{inNative: own, inVolcano: others[request.DialectVolcano], inHAMi: others[request.DialectHAMi]} {
-		for _, key := range w.keys() {
-			for length, ok := range map[int]bool{mostBytes: true, mostBytes + 1: false, 256<<10 - 64: false} {
-				p := pod(notes{key: strings.Repeat("x,", length)[:length]}, dialect)
-				asked, err := request.FromPod(p, cfg().Dialects)
-				if err != nil {
-					t.Fatal(err)
-				}
-				begin := time.Now()
-				_, err = Obey(asked, p, node, config.Default())
-				took := time.Since(begin)
-				if refused := err != nil && strings.Contains(err.Error(), "allowed: 16384"); refused == ok {
-					t.Errorf("%s of %d bytes: %.200v", key, length, err)
-				}
-				if took > 200*time.Millisecond {
-					t.Errorf("%s of %d bytes took %v", key, length, took)
+	timed.Run(t, func(t testing.TB) {
+		var node []gpu.GPU
+		for range request.MaxGPUs {
+			node = append(node, gpu.GPU{UUID: "GPU-1", Name: "NVIDIA H100 80GB HBM3", MemoryBytes: 80 << 30, Healthy: true})
+		}
+		for dialect, w := range map[corev1.ResourceName]wishes{inNative: own, inVolcano: others[request.DialectVolcano], inHAMi: others[request.DialectHAMi]} {
+			for _, key := range w.keys() {
+				for length, ok := range map[int]bool{mostBytes: true, mostBytes + 1: false, 256<<10 - 64: false} {
+					p := pod(notes{key: strings.Repeat("x,", length)[:length]}, dialect)
+					asked, err := request.FromPod(p, cfg().Dialects)
+					if err != nil {
+						t.Fatal(err)
+					}
+					begin := time.Now()
+					_, err = Obey(asked, p, node, config.Default())
+					took := time.Since(begin)
+					if refused := err != nil && strings.Contains(err.Error(), "allowed: 16384"); refused == ok {
+						t.Errorf("%s of %d bytes: %.200v", key, length, err)
+					}
+					if took > 200*time.Millisecond {
+						t.Errorf("%s of %d bytes took %v", key, length, took)
+					}
 				}
 			}
 		}
-	}
+	})
 }
 
 // TestReads checks which annotations this package reads. The agent's cache drops annotations that no
