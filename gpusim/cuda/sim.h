@@ -160,7 +160,7 @@ struct sim_context {
 	bool blocking;             /* launches of kernels wait for their end */
 	struct sim_event *events;
 	struct sim_module *modules;
-	struct sim_texture *textures; /* and surfaces */
+	struct sim_texture *textures; /* also of surfaces */
 	struct sim_green *green;
 	pthread_mutex_t loading; /* held while code is loaded into the context (loading.c) */
 };

@@ -129,7 +129,7 @@ static void kernels_of_a_queue_run_side_by_side(void *unused)
 	spin(streams[0], 20 * MS, 1);
 	spin(streams[2], 20 * MS, 1); /* beside the first */
 	spin(streams[0], 20 * MS, 1); /* behind the first */
-	spin(streams[2], 20 * MS, 1); /* which is issued only after the first has ended */
+	spin(streams[2], 20 * MS, 1); /* issued only after the end of the first */
 	OK(cuCtxSynchronize());
 	BETWEEN((double)gpu_time(getpid(), 0) / 1e6, 39.9, 41);
 }

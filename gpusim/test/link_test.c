@@ -15,7 +15,7 @@ enum { WALL_TIME = 2, INFO_LOG = 3, INFO_BYTES = 4, ERROR_LOG = 5, ERROR_BYTES =
 static const char caller[] = HEAD
 	"// BEGIN GLOBAL FUNCTION DECL: helper\n"
 	".extern .func (.param .u32 %value_out) helper (.param .u32 %in_ar0);\n"
-	".extern .func nobody (.param .u64 %in_ar0);\n" /* and no code calls it */
+	".extern .func nobody (.param .u64 %in_ar0);\n" /* no code calls the function */
 	".extern .func (.param .u64 %out) malloc (.param .u64 %in);\n"
 	".extern .shared .u64 stacks[32];\n"
 	".extern .shared .align 8 .u8 dynamic[];\n"

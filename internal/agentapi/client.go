@@ -16,7 +16,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
-// patience is how long Ask waits for an answer.
+// patience is the time for which Ask waits for an answer.
 const patience = 5 * time.Second
 
 // retryPause is the pause between two attempts to reach a busy agent.

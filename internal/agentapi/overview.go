@@ -43,13 +43,13 @@ type Room struct {
 	FreeMemoryBytes uint64 `json:"freeMemoryBytes"`
 	FreeComputePPM  uint32 `json:"freeComputePPM"`
 	FreeSlots       int    `json:"freeSlots"`
-	// Holders is how many containers may run on the GPU at the same time.
+	// Holders is the number of containers that may run on the GPU at the same time.
 	Holders int `json:"holders"`
 	// Exclusive reports whether one container has the whole GPU.
 	Exclusive bool `json:"exclusive,omitempty"`
 	// MPS reports whether the GPU is shared through the Multi-Process Service.
 	MPS bool `json:"mps,omitempty"`
-	// FreeClients is how many more containers the service can serve.
+	// FreeClients is the number of further containers that the service can serve.
 	FreeClients int `json:"freeClients,omitempty"`
 	// Common reports whether containers hold the memory in common.
 	Common bool `json:"common,omitempty"`
@@ -96,7 +96,7 @@ type Share struct {
 // Number returns the GPU's number as Device.Number does.
 func (s Share) Number() string { return number(s.Index, s.MIG) }
 
-// MeterTolerance is how far metered GPU time may lie outside the interval of the driver's
+// MeterTolerance is the allowed distance of metered GPU time from the interval of the driver's
 // observations, as a part of the GPU's time. MeterTolerance covers the meter's own error, and the
 // time that is charged before the work runs.
 const MeterTolerance = 0.03
@@ -126,7 +126,7 @@ type Meter struct {
 type Account struct {
 	MemoryBytes uint64  `json:"memoryBytes"`
 	BusySeconds float64 `json:"busySeconds"`
-	// ThrottledSeconds is how long the container's threads were delayed, summed up.
+	// ThrottledSeconds is the sum of the delays of the container's threads.
 	ThrottledSeconds float64 `json:"throttledSeconds"`
 	Launches         uint64  `json:"launches"`
 	// Refusals counts the allocations that the limit refused; RefusedWay and RefusedBytes describe

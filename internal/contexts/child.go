@@ -22,7 +22,7 @@ import (
 // interposer.
 const ProgramName = "vgpu-context"
 
-// endTime is how long a process may take to end before it is killed.
+// endTime is the time that a process may take to end before it is killed.
 const endTime = 5 * time.Second
 
 // Child makes contexts in processes of a program.

@@ -103,7 +103,8 @@ func Open(usual []Usual, n *Node) *Account {
 // Room returns the number of pods of the k-th usual shape that fit on the node, with a fraction.
 func (a *Account) Room(k int) float64 { return a.rooms[k].pods }
 
-// in returns how often a part fits in the free part of a GPU. An empty part fits once.
+// in returns the number of times that a part fits in the free part of a GPU. An empty part fits
+// once.
 func (p Part) in(free Part) int64 {
 	switch {
 	case p.Memory == 0 && p.Compute == 0:

@@ -125,7 +125,7 @@ func (n Node) enterRoot(daemon bool) error {
 			return fmt.Errorf("make a mount namespace: %w", err)
 		}
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-			return fmt.Errorf("make mounts private: %w", err)
+			return fmt.Errorf("stop the propagation of mounts to the node: %w", err)
 		}
 		if err := bindTo(n.Dirs.SHM, filepath.Join(n.Config.Root, "/dev/shm")); err != nil {
 			return err

@@ -22,7 +22,7 @@ func Quit(ctx context.Context, cfg config.Config) error {
 	}
 	return onNode(func() error {
 		if err := unix.Unmount(dirs.SHM, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("unmount the directory of the MPS clients: %w", err)
+			return fmt.Errorf("unmount the shared memory of MPS: %w", err)
 		}
 		return nil
 	})

@@ -241,7 +241,7 @@ static void test_estimate_of_samples(void)
 	for (int i = 0; i < 8; i++) {
 		vg_estimate_begin_sample(class, 2, now);
 		class->to_see--;
-		vg_estimate_observe_sample(class, 20000, 500, now += ms); // and no other sample
+		vg_estimate_observe_sample(class, 20000, 500, now += ms); // the only sample
 	}
 	vg_estimate_begin_sample(class, 4, now);
 	for (uint64_t i = 0; i < 4; i++) {

@@ -69,7 +69,7 @@ enum life { ALIVE, DYING, GONE };
 struct process {
 	struct vg_pages pages;
 	enum life life;
-	bool has_slot; // and holds memory
+	bool has_slot; // with memory
 	int descriptor;
 	int taking; // vg_taking of this process
 };

@@ -135,7 +135,7 @@ const (
 	ScheduleByPlugin = "scheduler" // by nri-vgpu-scheduler
 )
 
-// Scheduling configures what the Node publishes about its GPUs.
+// Scheduling configures the data that the Node publishes about its GPUs.
 type Scheduling struct {
 	Mode string `toml:"mode"`
 }
@@ -234,8 +234,8 @@ type MPS struct {
 	// ControlProgram is the program's path below Root.
 	Root           string `toml:"root"`
 	ControlProgram string `toml:"control_program"`
-	// ClientsPerGPU is how many clients a GPU can serve. ClientsPerContainer is how many
-	// clients a container counts as.
+	// ClientsPerGPU is the number of clients that a GPU can serve. ClientsPerContainer is the
+	// number of clients that a container counts as.
 	ClientsPerGPU       int `toml:"clients_per_gpu"`
 	ClientsPerContainer int `toml:"clients_per_container"`
 	// ReservedMemoryMiB is the memory that the server may use on every GPU that the server serves.
@@ -358,10 +358,10 @@ type DeviceSharing struct {
 	UUIDs        []string `toml:"uuids"`        // "*" is every GPU
 }
 
-// resharedPerGPU is how many shares a GPU has if AutoReshare is set.
+// resharedPerGPU is the number of shares of a GPU if AutoReshare is set.
 const resharedPerGPU = 100
 
-// PerGPU returns how many shares a GPU has.
+// PerGPU returns the number of shares of a GPU.
 func (s DeviceSharing) PerGPU() int {
 	if s.AutoReshare {
 		return resharedPerGPU

@@ -42,8 +42,8 @@ func (x XID) concerns(g GPU) bool {
 	return x.Instance == 0 || g.MIG == (MIG{}) || g.MIG.Instance == x.Instance-1
 }
 
-// settle is how long judge keeps a fault although the driver requests no recovery. The driver may
-// request a recovery some time after it reports the XID.
+// settle is the time for which judge keeps a fault although the driver requests no recovery. The
+// driver may request a recovery some time after it reports the XID.
 const settle = 10 * time.Second
 
 // fault is an XID that made a GPU unhealthy.

@@ -21,7 +21,7 @@ type Holdings interface {
 }
 
 const (
-	// hung is how long a query may last before further requests fail immediately.
+	// hung is the time that a query may last before further requests fail immediately.
 	hung = time.Second
 	// longestRest bounds the pause between two queries of a GPU.
 	longestRest = 10 * time.Millisecond
@@ -48,7 +48,7 @@ func NewLooks(h Holdings) *Looks { return &Looks{holdings: h, gpus: map[string]*
 type looker struct {
 	// next is the query that serves new callers, nil if no caller waits.
 	next *Look
-	// since is when the current query began, zero if no query runs.
+	// since is the start of the current query, zero if no query runs.
 	since time.Time
 	// busy is true while a goroutine queries or pauses.
 	busy bool

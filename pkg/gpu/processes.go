@@ -60,9 +60,8 @@ type Process struct {
 	APIs APIs
 }
 
-// videoWindow is how recently a process must have used the video engines to
-// count as a user. The driver lists sessions of the encoder, but only samples of
-// the decoder.
+// videoWindow is the time for which a process counts as a user after its last use of the video
+// engines. The driver lists sessions of the encoder, but only samples of the decoder.
 const videoWindow = 2 * time.Second
 
 // Processes returns the processes that use each GPU, by UUID. Processes omits

@@ -16,8 +16,8 @@ import (
 var ErrNoEvent = errors.New("no event")
 
 const (
-	// eventPatience is how long the driver waits for an event. The driver returns at once when an
-	// event arrives. Between waits, Events registers for new GPUs.
+	// eventPatience is the time for which the driver waits for an event. The driver returns at once
+	// when an event arrives. Between waits, Events registers for new GPUs.
 	eventPatience = 5 * time.Second
 	// eventRetry is the pause after a failure of the driver.
 	eventRetry = time.Second

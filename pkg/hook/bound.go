@@ -15,9 +15,9 @@ import (
 // for a file system of the host, or for another handler that holds mu. Therefore each handler runs
 // in a goroutine, and the runtime gets an answer within a bound.
 const (
-	// handlerPatience is how long a handler may take; the documented bound is one second.
+	// handlerPatience is the time that a handler may take; the documented bound is one second.
 	handlerPatience = 900 * time.Millisecond
-	// waitMargin is how much earlier than the handler its waits end: the errors of the waits are
+	// The handler's waits end waitMargin before the handler, because the errors of the waits are
 	// more specific.
 	waitMargin = 100 * time.Millisecond
 	// maxHandlers bounds the handlers that run at once. The runtime calls one handler at

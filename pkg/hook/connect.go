@@ -26,8 +26,7 @@ const (
 	// registrationPatience bounds the time from connecting to receiving the
 	// runtime's containers. The runtime itself stops waiting after 5 s.
 	registrationPatience = 15 * time.Second
-	// steadyAfter is how long a connection must have lasted to reset the
-	// backoff.
+	// steadyAfter is the duration of a connection that resets the backoff.
 	steadyAfter = time.Minute
 )
 

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// floodAsks is how many containers of each pod request a GPU: the allowed maximum.
+	// floodAsks is the number of containers of each pod that request a GPU: the allowed maximum.
 	floodAsks = 64
-	// floodAttempts is how often the runtime retries a refused container.
+	// floodAttempts is the number of attempts of the runtime to create a refused container.
 	floodAttempts = 5
-	// floodAtOnce is how many pods a kubelet admits to a node.
+	// floodAtOnce is the number of pods that a kubelet admits to a node.
 	floodAtOnce = 110
 )
 
@@ -127,8 +127,8 @@ func (n *node) neighbours(count int) []string {
 	return uids
 }
 
-// during requests the neighbours' containers repeatedly while meanwhile runs. during
-// returns how long the runtime waited each time.
+// during requests the neighbours' containers repeatedly while meanwhile runs. during returns the
+// runtime's waits.
 func (n *node) during(uids []string, rest time.Duration, meanwhile func()) []time.Duration {
 	over := make(chan struct{})
 	var mu sync.Mutex

@@ -125,7 +125,7 @@ type liveContainer struct {
 	ours []adjust.Mount
 	// process is known once the runtime has created the container completely.
 	process firstProcess
-	// created is when this agent saw the request to create the container.
+	// created is the time of the runtime's request to create the container, as this agent saw it.
 	created time.Time
 }
 
@@ -161,7 +161,7 @@ func (h *Hook) setRegistered(registered bool) {
 	}
 }
 
-// Stuck returns how long the longest running handler has been running.
+// Stuck returns the running time of the longest running handler.
 func (h *Hook) Stuck() time.Duration { return h.handlers.longest(time.Now()) }
 
 // create decides on a container before its creation, and allocates its resources. The outcome is a

@@ -108,8 +108,8 @@ func (h *Hook) Sweep() {
 	}
 }
 
-// unstarted is how long a container may take from creation to start after its pod has
-// gone. unstarted exceeds the time that runtimes take for creation and start.
+// unstarted is the time that a container may take from creation to start after its pod has gone.
+// unstarted exceeds the time that runtimes take for creation and start.
 const unstarted = 5 * time.Minute
 
 // bury drops containers whose exit the runtime never reported, as happens after a
@@ -363,8 +363,8 @@ func (h *Hook) countUnadjusted() {
 	h.unadjustedCount.Store(int64(len(h.unadjusted)))
 }
 
-// Unadjusted returns how many containers run without their limits because the runtime created the
-// containers without the plugin.
+// Unadjusted returns the number of containers that run without their limits because the runtime
+// created the containers without the plugin.
 func (h *Hook) Unadjusted() int { return int(h.unadjustedCount.Load()) }
 
 // Unlimited reports whether a container, by the runtime's id, runs without its limits.

@@ -35,7 +35,7 @@ type Allowance struct {
 	Spent uint64
 	// Balance is the remaining allowance, in ns; a negative Balance is a debt.
 	Balance int64
-	// Filled is when the allowance was last filled, as a time of [Monotonic].
+	// Filled is the time of the allowance's last refill, as a time of [Monotonic].
 	Filled time.Duration
 }
 

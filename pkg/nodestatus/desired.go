@@ -26,8 +26,8 @@ import (
 type Observation struct {
 	// Report is the last readable report; nil before the first report.
 	Report *nodereport.Report
-	// Alive is when the agent was last known to be alive, by the monotonic clock: the wall clock
-	// may jump.
+	// Alive is the last time at which the agent was known to be alive, by the monotonic clock: the
+	// wall clock may jump.
 	Alive time.Time
 	// Newer reports whether the report has the format of a newer release. The patcher then knows
 	// only the report's heartbeat.

@@ -31,8 +31,8 @@ func newPace() *pace {
 	return &pace{restores: rate.NewLimiter(rate.Every(restoreInterval), restoreBurst)}
 }
 
-// wait returns how long a write must wait, or 0. wait limits only restores:
-// writes for the agent's own changes never compete with another writer.
+// wait returns the time that a write must wait, or 0. wait limits only restores: writes for the
+// agent's own changes never compete with another writer.
 func (p *pace) wait(restore bool, now time.Time) time.Duration {
 	if d := p.notBefore.Sub(now); d > 0 {
 		return d

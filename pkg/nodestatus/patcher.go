@@ -37,8 +37,8 @@ const (
 	pollInterval   = time.Second
 	reportInterval = 50 * time.Millisecond
 	patchTimeout   = 5 * time.Second
-	// stuckAfter is how long an iteration of the loop may take before the
-	// liveness probe fails.
+	// stuckAfter is the time that an iteration of the loop may take before the liveness probe
+	// fails.
 	stuckAfter = 30 * time.Second
 )
 
@@ -180,8 +180,8 @@ func (p *Patcher) reflector() *cache.Reflector {
 		})
 }
 
-// sync compares the Node with the report once, and writes if necessary. sync returns how long a due
-// write must wait, or 0.
+// sync compares the Node with the report once, and writes if necessary. sync returns the time that
+// a due write must wait, or 0.
 func (p *Patcher) sync(ctx context.Context) time.Duration {
 	now := time.Now()
 	observed, err := p.reports.observe(now)

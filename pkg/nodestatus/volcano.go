@@ -29,7 +29,8 @@ type registration struct {
 	answered time.Time
 	// missed is the agent's count of missed pods at the last answer.
 	missed int
-	// lock is the Node's lock at the last plan. lockSince is when a plan first found the lock.
+	// lock is the Node's lock at the last plan. lockSince is the time at which a plan first found
+	// the lock.
 	lock      string
 	lockSince time.Time
 }

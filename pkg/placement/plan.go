@@ -21,9 +21,8 @@ const (
 	// tryTime is the most time that a try takes, including sorting 16 GPUs: see
 	// BenchmarkPlace.
 	tryTime = 480 * time.Nanosecond
-	// searches is how many searches of a plan may branch: the search over all GPUs and
-	// the search with divided shares. A search on a single GPU takes one try per
-	// container.
+	// searches is the number of searches of a plan that may branch: the search over all GPUs and
+	// the search with divided shares. A search on a single GPU takes one try per container.
 	searches = 2
 	// maxTries bounds the tries of a search; a try puts one share on one GPU. A search without
 	// backtracking needs fewer tries, even for MostAsking containers, each with shares of three

@@ -176,7 +176,7 @@ func (r Room) Emptied() Room {
 	return r
 }
 
-// clients returns how many containers the Multi-Process Service serves on a GPU.
+// clients returns the number of containers that the Multi-Process Service serves on a GPU.
 func (l *Ledger) clients() int {
 	mps := l.config.Sharing.MPS
 	return mps.ClientsPerGPU / max(mps.ClientsPerContainer, 1)

@@ -107,7 +107,7 @@ func parts(units, perGPU int64) []Share {
 	return shares
 }
 
-// partsLeft returns how many units of 1/perGPU GPU are left, in memory and in time.
+// partsLeft returns the number of free units of 1/perGPU GPU, in memory and in time.
 func partsLeft(perGPU int, total uint64, left Left) int64 {
 	return most(int64(perGPU), func(n int64) bool {
 		ppm := uint32(n * Whole / int64(perGPU))

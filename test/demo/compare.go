@@ -21,7 +21,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// compare waits until kubectl vgpu and the web page show what each pod holds by the oracle.
+// compare waits until kubectl vgpu and the web page show the oracle's amounts of each pod.
 func compare(ctx context.Context, bed *testbed.Bed, rows []row) error {
 	page, end, err := openPage(ctx, bed)
 	if err != nil {

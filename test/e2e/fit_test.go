@@ -142,7 +142,7 @@ func TestFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	stay(t, names)
-	create(t, waiting("more", 8<<10)) // which has the shape of pods of the node
+	create(t, waiting("more", 8<<10)) // has the shape of pods of the node
 	unscheduled(t, "more")
 	unwritten(t)
 	if err := bed.Delete(t.Context(), "more"); err != nil {

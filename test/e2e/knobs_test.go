@@ -72,7 +72,7 @@ func label(t *testing.T, key, value string) {
 	}
 }
 
-// TestKnobs checks the keys of config.toml that change what the node offers. Each check compares the
+// TestKnobs checks the keys of config.toml that change the node's offer. Each check compares the
 // amounts on the Node and the memory of a container.
 func TestKnobs(t *testing.T) {
 	t.Cleanup(func() { restartPatcher(t) })

@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) int {
 	flag.Parse()
 	if flag.Lookup("test.list").Value.String() != "" {
-		return m.Run() // which runs no test
+		return m.Run() // runs no test
 	}
 	ctx := context.Background()
 	source, err := testbed.SourceRoot()

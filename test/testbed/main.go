@@ -19,7 +19,7 @@ func Main(m *testing.M, name string, bed **Bed, up func(context.Context) error) 
 	cluster.Supervise()
 	flag.Parse()
 	if flag.Lookup("test.list").Value.String() != "" {
-		os.Exit(m.Run()) // which runs none
+		os.Exit(m.Run()) // runs no test
 	}
 	code := 1
 	if err := up(context.Background()); err != nil {

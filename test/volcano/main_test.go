@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	cluster.Supervise()
 	flag.Parse()
 	if flag.Lookup("test.list").Value.String() != "" {
-		os.Exit(m.Run()) // which runs no test
+		os.Exit(m.Run()) // runs no test
 	}
 	os.Exit(run(m))
 }

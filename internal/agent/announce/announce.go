@@ -25,7 +25,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// interval is how often the Announcer checks the pods without a Poke.
+// interval is the time between checks of the pods without a Poke.
 const interval = 5 * time.Second
 
 // Pods are the node's pods as the API server reports them.

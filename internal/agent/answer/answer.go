@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	// interval is how often the Answerer checks the pods without a Poke.
+	// interval is the time between checks of the pods without a Poke.
 	interval = 5 * time.Second
-	// gather is how long the Answerer batches changes that arrive together.
+	// gather is the time for which the Answerer batches changes that arrive together.
 	gather = 50 * time.Millisecond
 )
 

@@ -109,8 +109,8 @@ type Detector struct {
 	// busy maps the id of each container to the time since when every check has found its usage
 	// page busy.
 	busy map[string]busyPage
-	// grown is when an Event last reported that a container had grown its usage page, by pod UID
-	// and name.
+	// grown is the time of the last Event about a container that had grown its usage page, by pod
+	// UID and name.
 	grown map[string]time.Time
 	// displaced are the containers whose displaced files were reported, by id.
 	displaced map[string]bool

@@ -14,8 +14,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// busyPatience is how long a usage page may stay busy until it counts as broken. The detector skips
-// a busy page only for a shorter time.
+// busyPatience is the time for which a usage page may stay busy until it counts as broken. The
+// detector skips a busy page only for a shorter time.
 const busyPatience = 2 * time.Minute
 
 // busyPage is a usage page that locks or leases keep from being read.

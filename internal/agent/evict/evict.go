@@ -30,8 +30,8 @@ const (
 	pace = 10 * time.Second
 	// evictTimeout bounds one request.
 	evictTimeout = 10 * time.Second
-	// forgetAfter is how long the evictor remembers a pod after its last refusal, and a controller
-	// after the last eviction of its pods.
+	// forgetAfter is the time for which the evictor remembers refused pods after their last
+	// refusal, and controllers after the last eviction of their pods.
 	forgetAfter = time.Hour
 	// maxDoublings bounds how often the required number of refusals doubles for a controller's pods
 	// that return to this node. Six doublings require 64 times the refusals of the first pod.
@@ -195,7 +195,7 @@ func (e *Evictor) consider(ctx context.Context, ref pods.Ref) bool {
 	}
 }
 
-// count returns how often a pod's container was refused, and the reason of the last refusal.
+// count returns the number of refusals of a pod's container, and the reason of the last refusal.
 func (e *Evictor) count(ref pods.Ref) (int, string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// stuckHandler is how long a handler may run before the agent counts as dead. No runtime waits
-	// nearly as long for a handler.
+	// stuckHandler is the time for which a handler may run before the agent counts as dead. No
+	// runtime waits nearly as long for a handler.
 	stuckHandler = 30 * time.Second
 	// stuckRound is the longest acceptable time since the end of the last round. A round waits for
 	// the driver at most gpu.DefaultTimeout.

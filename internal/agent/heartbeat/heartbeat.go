@@ -23,7 +23,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
-// Interval is how often the heartbeat inspects the GPUs and writes the report. The patcher
+// Interval is the time between two inspections of the GPUs, and between two reports. The patcher
 // withdraws the node's capacity after some missing heartbeats.
 const Interval = 5 * time.Second
 
@@ -101,7 +101,7 @@ type Heartbeat struct {
 	read map[*corev1.Pod]usage
 	// foreign is the number of containers that request each resource of another device plugin.
 	foreign atomic.Pointer[map[string]int]
-	// beat is when the last round ended, in Unix nanoseconds.
+	// beat is the end of the last round, in Unix nanoseconds.
 	beat atomic.Int64
 	// failure is the state of the driver.
 	failure loop.Failure
@@ -111,13 +111,13 @@ type Heartbeat struct {
 	health map[string]string
 	// undivided are the GPUs in MIG mode without MIG devices at the last round, by UUID.
 	undivided map[string]bool
-	// begun is when this agent started. registered reports whether the runtime has ever had the
+	// begun is the start of this agent. registered reports whether the runtime has ever had the
 	// agent's plugin.
 	begun      time.Time
 	registered bool
 }
 
-// registerGrace is how long an agent that starts may take to register its plugin before it reports
+// registerGrace is the time that a starting agent may take to register its plugin before it reports
 // itself as not registered. Registering takes a fraction of a second.
 const registerGrace = 10 * time.Second
 

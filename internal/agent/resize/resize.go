@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	// interval is how often the Resizer tries deferred sizes again.
+	// interval is the time between attempts to set deferred sizes.
 	interval = time.Second
 	// mostTries bounds the sizes that the Resizer sets in one round. Each takes the lock under which
 	// containers are created, and a tenant can request any number of sizes.

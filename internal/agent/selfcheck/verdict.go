@@ -12,7 +12,7 @@ import (
 const (
 	// sigmas is the half width of the interval of the observed part, in standard deviations.
 	sigmas = 3
-	// Tolerance is how far metered GPU time may lie outside the interval of the observed part.
+	// Tolerance is the allowed distance of metered GPU time from the interval of the observed part.
 	Tolerance = agentapi.MeterTolerance
 )
 
@@ -38,8 +38,8 @@ type Verdict struct {
 	// Observed and Metered are parts of the GPU's time, 0 to 1. Low and High are the bounds of
 	// Observed, at 3 sigma to either side.
 	Observed, Metered, Low, High float64
-	// Disagreement is how far Metered lies outside Low and High. Disagreement is above 0 if the
-	// container used more than was metered, and below 0 if the container used less.
+	// Disagreement is the distance of Metered from the interval from Low to High. Disagreement is
+	// above 0 if the container used more than was metered, and below 0 if the container used less.
 	Disagreement float64
 }
 

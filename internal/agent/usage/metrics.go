@@ -15,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
-// scrapePatience is how long a scrape waits for the driver. After scrapePatience a scrape omits the
-// driver's metrics and sends the rest.
+// scrapePatience is the time for which a scrape waits for the driver. After scrapePatience a scrape
+// omits the driver's metrics and sends the rest.
 const scrapePatience = time.Second
 
 var (

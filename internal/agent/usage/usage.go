@@ -26,10 +26,10 @@ import (
 const (
 	// window is the recent time over which utilisation is measured.
 	window = time.Second
-	// fresh is how long a query's result serves further askers. fresh bounds the rate of queries
-	// for any number of askers.
+	// fresh is the time for which a query's result serves further askers. fresh bounds the rate of
+	// queries for any number of askers.
 	fresh = 250 * time.Millisecond
-	// patience is how long a query waits for the driver.
+	// patience is the time for which a query waits for the driver.
 	patience = 3 * time.Second
 )
 

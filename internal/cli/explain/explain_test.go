@@ -302,7 +302,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// Reports contain what the texts contain, and empty lists instead of null.
+// Reports contain the data of the texts, and empty lists instead of null.
 func TestReports(t *testing.T) {
 	share := agentapi.Share{UUID: "a", MemoryLimitBytes: mib}
 	p := about(map[string]int64{ownMemory: 4000}, func(p *Pod) {

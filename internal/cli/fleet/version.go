@@ -23,7 +23,7 @@ const (
 	fitSuffix = "-fit"
 )
 
-// Version describes what the cluster's version supports.
+// Version describes the features of the cluster's version.
 type Version struct {
 	// Release is the version of the API server, such as "v1.37.1".
 	Release string
@@ -34,7 +34,7 @@ type Version struct {
 	FitMissing bool
 }
 
-// Version returns what the cluster's version supports.
+// Version returns the features of the cluster's version.
 func (f *Fleet) Version(ctx context.Context) (Version, error) {
 	var release version.Info
 	if err := f.read(ctx, "/version", &release); err != nil {

@@ -62,7 +62,7 @@ var (
 	ErrPending = errors.New("pending")
 )
 
-// Run requests a size, waits until the node has answered, and writes what the container has.
+// Run requests a size, waits until the node has answered, and writes the container's size.
 func Run(ctx context.Context, api API, o Options, out io.Writer) error {
 	change, err := o.change()
 	if err != nil {

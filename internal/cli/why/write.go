@@ -137,7 +137,7 @@ func (a Answer) conclusion() string {
 	return fmt.Sprintf("No GPU of %d nodes has room: wait, request less, or delete a pod (kubectl vgpu get pods -A).", len(a.Nodes))
 }
 
-// NeverAdvice is what to do about a pod that Never describes.
+// NeverAdvice is the advice for a pod that Never describes.
 const NeverAdvice = "Neither waiting nor deleting other pods helps: recreate the pod with a smaller request, or add a node with such GPUs."
 
 // never returns the reason of Never, or "" if the GPUs of a node are not known.

@@ -44,8 +44,8 @@ type Container struct {
 	Devices []string
 }
 
-// Variable returns the value of a variable as a container sees it, and how often the variable
-// occurs in the container's spec. The last occurrence counts.
+// Variable returns the value of a variable as a container sees it, and the number of its
+// occurrences in the container's spec. The last occurrence counts.
 func Variable(env []string, name string) (value string, count int) {
 	for _, entry := range env {
 		key, v, _ := strings.Cut(entry, "=")

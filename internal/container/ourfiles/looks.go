@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// lookPatience is how long a look-up may take: a handler has to answer within a second.
+	// lookPatience is the time that a look-up may take: a handler has to answer within a second.
 	lookPatience = 500 * time.Millisecond
-	// maxStuck is how many look-ups may hang at once. Each hanging look-up keeps a thread.
+	// maxStuck is the number of look-ups that may hang at once. Each hanging look-up keeps a
+	// thread.
 	maxStuck = 8
-	// tries is how often a look-up is attempted if a rename or a mount elsewhere disturbs the
-	// look-up.
+	// tries is the number of attempts of a look-up that a rename or a mount elsewhere disturbs.
 	tries = 16
 	// resolveCached makes openat2 fail with EAGAIN if it would have to wait.
 	resolveCached = 0x20

@@ -63,7 +63,7 @@ struct vg_limits_device {
 	uint8_t uuid[16];
 	// Kind is KindGPU or KindMIG.
 	uint32_t kind;
-	// ComputePPM is the part of the GPU's time in parts per million. PPM means no limit.
+	// ComputePPM is the part of the GPU's time in parts per million. The value PPM means no limit.
 	uint32_t compute_ppm;
 	// MemoryBytes is the limit on device memory, including contexts.
 	uint64_t memory_bytes;
@@ -201,7 +201,7 @@ struct vg_slot {
 	uint32_t pid;
 	// Reserved0 is 0.
 	uint32_t reserved0;
-	// AttachedNs is when the process attached, in ns of CLOCK_BOOTTIME.
+	// AttachedNs is the time at which the process attached, in ns of CLOCK_BOOTTIME.
 	uint64_t attached_ns;
 	// Name is the process's short name, as in /proc/<pid>/comm.
 	uint8_t name[16];
@@ -230,8 +230,7 @@ struct vg_container_device {
 	// BucketNs is the container's balance of GPU time, in ns. BucketNs is in two's complement,
 	// since the balance may be negative.
 	uint64_t bucket_ns;
-	// BucketFilledNs is when the bucket was last filled, in ns of
-	// CLOCK_MONOTONIC.
+	// BucketFilledNs is the time of the bucket's last refill, in ns of CLOCK_MONOTONIC.
 	uint64_t bucket_filled_ns;
 	// SpentNs is all GPU time ever taken from the bucket, in ns, minus refunds.
 	uint64_t spent_ns;

@@ -7,7 +7,7 @@
 
 enum {
 	vg_phase_allowance_ns = 400000, // allowance of each GPU when a phase opens
-	vg_phase_wait_ns = 20000000,    // or the allowance earned in this time, if less
+	vg_phase_wait_ns = 20000000,    // at most the allowance earned in this time
 	vg_phase_saved_ns = 6000000,    // balance with which a GPU that is out of step continues
 	vg_phase_debt_ns = 10000000,    // limit of the debt of a GPU that is behind
 	vg_phase_most_launches = 1 << 30, // launches of a phase: a larger count is forged

@@ -21,7 +21,7 @@ enum {
 	// vg_allowance_ns is the allowance that a launch waits for when no allowance is left, so
 	// that many short launches share one sleep.
 	vg_allowance_ns = 400000,
-	vg_allowance_wait_ns = 20000000, // or the allowance earned in this time, if less
+	vg_allowance_wait_ns = 20000000, // at most the allowance earned in this time
 	vg_in_flight_ns = 5000000,     // limit of charged work in the queue
 	vg_stuck_ns = 100000000,       // longest wait for the driver
 	vg_longest_sleep_ns = 20000000, // sleep until the next check for a changed limit

@@ -48,8 +48,8 @@ type Container struct {
 	PID int
 }
 
-// Variable returns the value of a variable as the container will see it, and how often the
-// spec sets the variable.
+// Variable returns the value of a variable as the container will see it, and the number of times
+// that the spec sets the variable.
 func (c Container) Variable(name string) (value string, count int) {
 	return gpuaccess.Variable(c.Env, name)
 }

@@ -188,7 +188,7 @@ func offerTwice(t *testing.T, ours string) {
 		t.Error(err)
 	}
 	eventually.Holds(t, patience, "the doctor reports the GPU", func() bool {
-		out, _ := bed.Vgpuctl(t.Context(), "doctor") // which fails, as the node has a problem
+		out, _ := bed.Vgpuctl(t.Context(), "doctor") // fails, because the node has a problem
 		return strings.Contains(out, "foreign") && strings.Contains(out, "node.gpus.exclude") && strings.Contains(out, ours)
 	})
 	plug(t, bed.UUIDs[1])
@@ -209,7 +209,7 @@ func TestPluginUnderOurName(t *testing.T) {
 		t.Error(err)
 	}
 	eventually.Holds(t, patience, "the doctor reports the GPU", func() bool {
-		out, _ := bed.Vgpuctl(t.Context(), "doctor") // which fails, as the node has a problem
+		out, _ := bed.Vgpuctl(t.Context(), "doctor") // fails, because the node has a problem
 		return strings.Contains(out, "foreign") && strings.Contains(out, bed.UUIDs[1])
 	})
 }

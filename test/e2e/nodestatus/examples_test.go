@@ -114,7 +114,8 @@ func (x exampleSuite) apply(t *testing.T, object map[string]any) {
 	x.run(t, text, "-n", x.namespace, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
 }
 
-// create creates a pod by a dry run, and returns how many of its containers request a part of a GPU.
+// create creates a pod by a dry run, and returns the number of its containers that request a part
+// of a GPU.
 func (x exampleSuite) create(t *testing.T, spec corev1.PodSpec) (asking int) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "example"}, Spec: spec}

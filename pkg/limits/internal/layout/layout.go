@@ -73,7 +73,7 @@ type LimitsDevice struct {
 	UUID [16]uint8
 	// Kind is KindGPU or KindMIG.
 	Kind uint32
-	// ComputePPM is the part of the GPU's time in parts per million. PPM means no limit.
+	// ComputePPM is the part of the GPU's time in parts per million. The value PPM means no limit.
 	ComputePPM uint32
 	// MemoryBytes is the limit on device memory, including contexts.
 	MemoryBytes uint64
@@ -171,7 +171,7 @@ type Slot struct {
 	PID uint32
 	// Reserved0 is 0.
 	Reserved0 uint32
-	// AttachedNs is when the process attached, in ns of CLOCK_BOOTTIME.
+	// AttachedNs is the time at which the process attached, in ns of CLOCK_BOOTTIME.
 	AttachedNs uint64
 	// Name is the process's short name, as in /proc/<pid>/comm.
 	Name     [16]uint8
@@ -193,8 +193,7 @@ type ContainerDevice struct {
 	// BucketNs is the container's balance of GPU time, in ns. BucketNs is in two's complement,
 	// since the balance may be negative.
 	BucketNs uint64
-	// BucketFilledNs is when the bucket was last filled, in ns of
-	// CLOCK_MONOTONIC.
+	// BucketFilledNs is the time of the bucket's last refill, in ns of CLOCK_MONOTONIC.
 	BucketFilledNs uint64
 	// SpentNs is all GPU time ever taken from the bucket, in ns, minus refunds.
 	SpentNs uint64
