@@ -35,7 +35,10 @@ func (h *Hook) asksNothing(c adjust.Container, read reader) (known, nothing bool
 		return c.Exempted, c.Exempted
 	}
 	asked, err := read(pod, h.opts.Config.Dialects)
-	return true, err == nil && !asked.Asks(c.Name)
+	if err != nil {
+		return true, h.namesNothing(c, pod)
+	}
+	return true, !asked.Asks(c.Name)
 }
 
 // reader parses a pod's GPU requests.

@@ -190,21 +190,25 @@ func (h *Hook) create(ctx context.Context, c adjust.Container, id, sandbox strin
 }
 
 // request reads a pod's request and reports whether the container gets a part of a GPU. The
-// pod is empty if its spec is unavailable but the container already holds an allocation:
-// the container keeps that allocation.
+// pod is empty if the container already holds an allocation. The container keeps that allocation,
+// whatever the pod's spec means by the current configuration.
 func (h *Hook) request(ctx context.Context, c adjust.Container) (request.Pod, bool, error) {
+	if _, held := h.opts.Ledger.Get(c.PodUID, c.Name); held {
+		return request.Pod{}, true, nil
+	}
 	ref := pods.Ref{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
 	pod, ok := h.opts.Pods.Cached(ref)
 	if !ok {
-		if _, held := h.opts.Ledger.Get(c.PodUID, c.Name); held {
-			return request.Pod{}, true, nil
-		}
 		var err error
 		if pod, err = h.opts.Pods.Get(ctx, ref); err != nil {
 			return request.Pod{}, false, h.unknown(c, err)
 		}
 	}
 	asked, err := request.Read(pod, h.opts.Config)
+	if err != nil && h.namesNothing(c, pod) {
+		foreign := request.Foreign(pod, c.Name, h.opts.Config.Node)
+		return request.Pod{UID: c.PodUID, Containers: []request.Container{{Name: c.Name, Foreign: foreign}}}, false, nil
+	}
 	if err != nil {
 		return request.Pod{}, false, c.Refuse(adjust.ReasonRequest, "%w", err)
 	}
@@ -212,13 +216,17 @@ func (h *Hook) request(ctx context.Context, c adjust.Container) (request.Pod, bo
 	if !asked.Asks(c.Name) {
 		return asked, false, nil
 	}
-	if _, held := h.opts.Ledger.Get(c.PodUID, c.Name); held {
-		return asked, true, nil // the container keeps its GPUs, whatever the annotations are now
-	}
 	if asked, err = h.obey(asked, pod); err != nil {
 		return request.Pod{}, false, c.Refuse(adjust.ReasonRequest, "%w", err)
 	}
 	return asked, true, nil
+}
+
+// namesNothing reports whether a container names no resource and its pod holds GPUs. The container
+// then requests nothing, even if the current configuration makes the requests of the pod's other
+// containers invalid.
+func (h *Hook) namesNothing(c adjust.Container, pod *corev1.Pod) bool {
+	return h.opts.Ledger.Holds(c.PodUID) && len(request.Amounts(pod, c.Name, h.opts.Config.Dialects)) == 0
 }
 
 // unknown handles a container whose pod is unknown. A static pod's container starts without GPUs,
