@@ -10,6 +10,7 @@ package nodestatus
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -94,6 +95,7 @@ func capacity(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) Resources
 		}
 	}
 	keepVolcano(desired, cfg.Dialects.Volcano)
+	offerPriorities(desired, sums.Used, cfg.Dialects.HAMi)
 	turns := sums.Used[request.FitTurn]
 	if len(desired) > 0 && fits(sums, cfg) && !sums.Fit.Closed {
 		turns++
@@ -154,6 +156,19 @@ func keepVolcano(desired Resources, v config.Volcano) {
 	}
 	for _, name := range names {
 		desired[name] = max(desired[name], 1)
+	}
+}
+
+// priorities is the least amount of HAMi's priority that a Node offers beside the use of its pods. A
+// scheduler therefore binds no pod with more than two such amounts, and 4000 of these pods fit in 63
+// bits. Other pods never use up the amount.
+const priorities = 1_000_000_000_000_000
+
+// offerPriorities sets HAMi's priority, which is no amount of anything, to an amount that limits no pod.
+// The amount is a multiple of priorities, so that it does not change with the pods of the Node.
+func offerPriorities(desired Resources, used map[string]int64, h config.HAMi) {
+	if n := used[h.Priority]; h.Enabled && (n > 0 || desired[h.Number] > 0) {
+		desired[h.Priority] = max(n, min(n/priorities+2, math.MaxInt64/priorities)*priorities)
 	}
 }
 

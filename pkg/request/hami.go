@@ -52,12 +52,7 @@ func (h hami) coresOf(a amounts) int64 {
 	return int64(h.DefaultCores)
 }
 
-// worth offers as many units of priority as slots: a container that names a priority of 1 takes at
-// least one slot.
+// worth omits the priority, of which the patcher offers an amount that limits no pod.
 func (h hami) worth(_ gpu.GPU, total uint64, left Left) map[string]int64 {
-	worth := h.counting().worth(h.perGPU, true, total, left)
-	if worth != nil {
-		worth[h.Priority] = worth[h.Number]
-	}
-	return worth
+	return h.counting().worth(h.perGPU, true, total, left)
 }

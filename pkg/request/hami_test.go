@@ -87,12 +87,12 @@ func TestHAMiAdvertises(t *testing.T) {
 	cfg.Dialects = config.Dialects{HAMi: cfg.Dialects.HAMi}
 	cfg.Dialects.HAMi.MemoryFactor, cfg.Dialects.HAMi.NumberPerGPU = 10, 7
 	g := gpu.GPU{UUID: "GPU-1", MemoryBytes: 1000 * MiB, Healthy: true}
-	want := map[string]int64{hamiNumber: 7, hamiMemory: 100, hamiPercent: 100, hamiCores: 100, hamiPriority: 7}
+	want := map[string]int64{hamiNumber: 7, hamiMemory: 100, hamiPercent: 100, hamiCores: 100}
 	if diff := cmp.Diff(want, Capacity([]gpu.GPU{g}, cfg)); diff != "" {
 		t.Errorf("capacity (-want +got):\n%s", diff)
 	}
 	left := Left{Memory: 255 * MiB, ComputePPM: Whole, SlotsTaken: 1, Held: true}
-	want = map[string]int64{hamiNumber: 6, hamiMemory: 25, hamiPercent: 25, hamiCores: 99, hamiPriority: 6}
+	want = map[string]int64{hamiNumber: 6, hamiMemory: 25, hamiPercent: 25, hamiCores: 99}
 	if diff := cmp.Diff(want, Free([]gpu.GPU{g}, map[string]Left{"GPU-1": left}, cfg)); diff != "" {
 		t.Errorf("free (-want +got):\n%s", diff)
 	}

@@ -381,7 +381,7 @@ func (s *site) checkTotals(has, free units) {
 	for name, left := range map[string]uint64{
 		memory: memoryLeft >> 20, alnairMemory: memoryLeft>>30 + 8, // a rounded GiB may be smaller
 		cores: computeLeft / 10_000, alnairCompute: computeLeft / 10_000,
-		hamiNumber: uint64(slotsLeft), hamiMemory: memoryLeft >> 20, hamiPriority: uint64(slotsLeft),
+		hamiNumber: uint64(slotsLeft), hamiMemory: memoryLeft >> 20,
 		number: uint64(slotsLeft), volcanoNumber: uint64(slotsLeft), volcanoMemory: memoryLeft >> 20, volcanoCores: computeLeft / 10_000,
 	} {
 		volcanosOne := has[name] == 1 && (name == volcanoNumber || name == volcanoMemory || name == volcanoCores)
