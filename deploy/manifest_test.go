@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,6 +29,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/container/gpuaccess"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // manifest decodes deploy/nri-vgpu.yaml. manifest fails on unknown and repeated fields.
@@ -204,35 +206,25 @@ func TestTheAgentIsKnownByWhatItHas(t *testing.T) {
 	}
 }
 
-// TestPolicyKnowsTheDefaultNames checks that the policy for the patcher contains the default names
-// of resources.
+// TestPolicyKnowsTheDefaultNames checks that the manifest lists the default names of resources for
+// the policy for the patcher, and that the policy reserves HAMi's names.
 func TestPolicyKnowsTheDefaultNames(t *testing.T) {
-	policy := find[admissionv1.ValidatingAdmissionPolicy](t)["extended-resource-patcher"]
-	list := func(name string) (names []string) {
-		t.Helper()
-		k := slices.IndexFunc(policy.Spec.Variables, func(v admissionv1.Variable) bool { return v.Name == name })
-		if k < 0 {
-			t.Fatalf("the policy has no variable %s", name)
-		}
-		if err := utiljson.Unmarshal([]byte(policy.Spec.Variables[k].Expression), &names); err != nil {
-			t.Fatal(err)
-		}
-		return names
-	}
-	got := list("defaults")
 	d := config.Default().Dialects
-	want := []string{
-		d.Native.Number, d.Native.Memory, d.Native.MemoryPercentage, d.Native.Cores, d.Alnair.Memory, d.Alnair.Compute, d.AWS.Slots,
-		d.Volcano.Number, d.Volcano.Memory, d.Volcano.MemoryPercentage, d.Volcano.Cores,
+	got := strings.Fields(find[corev1.ConfigMap](t)["nri-vgpu"].Data["resources"])
+	if diff := cmp.Diff(request.Names(d), got); diff != "" {
+		t.Errorf("resources (-default +manifest):\n%s", diff)
 	}
-	for _, s := range d.MetaGPU.DeviceSharing {
-		want = append(want, s.ResourceName)
+	policy := find[admissionv1.ValidatingAdmissionPolicy](t)["extended-resource-patcher"]
+	k := slices.IndexFunc(policy.Spec.Variables, func(v admissionv1.Variable) bool { return v.Name == "reserved" })
+	if k < 0 {
+		t.Fatal("the policy has no variable reserved")
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("names (-default +policy):\n%s", diff)
+	var reserved []string
+	if err := utiljson.Unmarshal([]byte(policy.Spec.Variables[k].Expression), &reserved); err != nil {
+		t.Fatal(err)
 	}
 	ofHAMi := []string{d.HAMi.Number, d.HAMi.Memory, d.HAMi.MemoryPercentage, d.HAMi.Cores, d.HAMi.Priority}
-	if diff := cmp.Diff(ofHAMi, list("defaultsOfHAMi")); diff != "" {
+	if diff := cmp.Diff(ofHAMi, reserved); diff != "" {
 		t.Errorf("names of HAMi (-default +policy):\n%s", diff)
 	}
 }

@@ -270,3 +270,25 @@ is the table dialects of a configuration.
 {{- range include "nri-vgpu.dialects" . | fromJsonArray }}{{ $names = concat $names . }}{{ end }}
 {{- $names | toJson }}
 {{- end }}
+
+{{/*
+nri-vgpu.allDialects contains the table dialects outside the pools and of each pool, as JSON.
+*/}}
+{{- define "nri-vgpu.allDialects" -}}
+{{- $config := include "nri-vgpu.config" . | fromYaml }}
+{{- $all := list $config.dialects }}
+{{- range $config.pool }}
+{{- $all = append $all (mergeOverwrite (deepCopy $config.dialects) (.dialects | default dict)) }}
+{{- end }}
+{{- $all | toJson }}
+{{- end }}
+
+{{/* nri-vgpu.resources contains the names that any node may offer, one in each line. */}}
+{{- define "nri-vgpu.resources" -}}
+{{- $names := list }}
+{{- range include "nri-vgpu.allDialects" . | fromJsonArray }}
+{{- $names = concat $names (include "nri-vgpu.asking" . | fromJsonArray) }}
+{{- if .hami.enabled }}{{ $names = append $names .hami.priority }}{{ end }}
+{{- end }}
+{{- $names | uniq | join "\n" }}
+{{- end }}

@@ -110,23 +110,29 @@ func TestPolicyForDialects(t *testing.T) {
 	}
 }
 
-// dialectPolicy installs the chart's policy for the namespaces with the labels.
-func dialectPolicy(t *testing.T, admin kubernetes.Interface, name string, labels map[string]string, args ...string) {
+// chart renders one template of the chart.
+func chart(t *testing.T, release, file string, args ...string) string {
 	t.Helper()
 	const root = "../../.."
 	helm, err := components.HelmProgram(t.Context(), root, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), helm, append([]string{"template", name, root + "/deploy/chart",
-		"--show-only", "templates/dialects.yaml", "--set", "fullnameOverride=" + name}, args...)...)
+	cmd := exec.CommandContext(t.Context(), helm, append([]string{"template", release, root + "/deploy/chart", "--show-only", file}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("helm template: %v: %s", err, &stderr)
 	}
-	policy, binding, found := strings.Cut(strings.TrimPrefix(string(out), "---\n"), "\n---\n")
+	return string(out)
+}
+
+// dialectPolicy installs the chart's policy for the namespaces with the labels.
+func dialectPolicy(t *testing.T, admin kubernetes.Interface, name string, labels map[string]string, args ...string) {
+	t.Helper()
+	out := chart(t, name, "templates/dialects.yaml", append([]string{"--set", "fullnameOverride=" + name}, args...)...)
+	policy, binding, found := strings.Cut(strings.TrimPrefix(out, "---\n"), "\n---\n")
 	if !found {
 		t.Fatalf("want a policy and a binding: %s", out)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
@@ -47,25 +48,82 @@ func TestPolicyFollowsTheConfiguration(t *testing.T) {
 	eventually.Holds(t, 10*time.Second, "the policy refuses a name that is not configured any more", func() bool { return refused(advertise()) })
 }
 
+// TestPolicyFollowsTheDialects checks that the patcher may advertise HAMi's names only while a dialect or
+// pool of the chart's values has the names. Without Helm, the operator lists the names.
+func TestPolicyFollowsTheDialects(t *testing.T) {
+	w := &world{t: t, node: "dialects", admin: clientOf(t, plane.admin)}
+	w.register()
+	t.Cleanup(w.remove)
+	stolen := clientOf(t, patcherConfig(t, w.node)).CoreV1().Nodes()
+	patch := func(listed, value string) error {
+		body := `{"metadata":{"annotations":{"nri-vgpu.io/advertised":` + listed + `}},"status":{"capacity":{"nvidia.com/gpu":` + value + `,"nvidia.com/priority":` + value + `}}}`
+		_, err := stolen.Patch(t.Context(), w.node, types.MergePatchType, []byte(body), metav1.PatchOptions{}, "status")
+		return err
+	}
+	const (
+		none = `config.node.foreign_resources=[]`
+		on   = `config.dialects.hami.enabled=true`
+		t4   = `config.pool=[{"name":"t4","node_selector":"nvidia.com/gpu.product=Tesla-T4","dialects":{"hami":{"number_per_gpu":4}}}]`
+		pool = `config.pool=[{"name":"h","node_selector":"gpu=hami","node":{"foreign_resources":[]},"dialects":{"hami":{"enabled":true}}}]`
+		file = "configFile=[node]\nforeign_resources = []\n"
+	)
+	for _, test := range []struct {
+		name   string
+		args   []string
+		listed string // by the operator, in addition
+		allows bool
+	}{
+		{name: "on, and named in a pool", args: []string{"--set-json", none, "--set", on, "--set-json", t4}, allows: true},
+		{name: "off"},
+		{name: "on in a pool", args: []string{"--set-json", pool}, allows: true},
+		{name: "off, and the names in a file", args: []string{"--set-literal", file + "[dialects.hami]\nnumber = \"nvidia.com/gpu\"\n# enabled = true\n"}},
+		{name: "on in a file", args: []string{"--set-literal", file + "[ dialects.hami ] # as HAMi [1]\nenabled = true\n"}, allows: true},
+		{name: "one name alone", listed: "nvidia.com/gpu\n"},
+		{name: "listed by the operator", listed: "  nvidia.com/gpu\nnvidia.com/priority\n", allows: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var m corev1.ConfigMap
+			if err := yaml.UnmarshalStrict([]byte(chart(t, "nri-vgpu", "templates/configmap.yaml", test.args...)), &m); err != nil {
+				t.Fatal(err)
+			}
+			m.Data["resources"] += "\n" + test.listed
+			setConfigMap(t, w.admin, m.Data)
+			eventually.Holds(t, 10*time.Second, "the policy follows", func() bool {
+				err := patch(`"nvidia.com/gpu,nvidia.com/priority"`, `"4"`)
+				return test.allows && err == nil || !test.allows && refused(err) && strings.Contains(err.Error(), "nvidia.com/priority")
+			})
+			if err := patch(`null`, `null`); err != nil && test.allows {
+				t.Errorf("names that were advertised before cannot be withdrawn: %v", err)
+			}
+		})
+	}
+}
+
 // configure sets config.toml for the duration of the test.
 func configure(t *testing.T, admin kubernetes.Interface, content string) {
 	t.Helper()
-	maps := admin.CoreV1().ConfigMaps(system)
-	before, err := maps.Get(t.Context(), "nri-vgpu", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if _, err := config.Parse([]byte(content)); err != nil {
 		t.Fatal(err)
 	}
+	setConfigMap(t, admin, map[string]string{"config.toml": content})
+}
+
+// setConfigMap sets some keys of the ConfigMap for the duration of the test.
+func setConfigMap(t *testing.T, admin kubernetes.Interface, data map[string]string) {
+	t.Helper()
+	configMaps := admin.CoreV1().ConfigMaps(system)
+	before, err := configMaps.Get(t.Context(), "nri-vgpu", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	changed := before.DeepCopy()
-	changed.Data["config.toml"] = content
-	if _, err := maps.Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+	maps.Copy(changed.Data, data)
+	if _, err := configMaps.Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		before.ResourceVersion = ""
-		if _, err := maps.Update(context.Background(), before, metav1.UpdateOptions{}); err != nil {
+		if _, err := configMaps.Update(context.Background(), before, metav1.UpdateOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
