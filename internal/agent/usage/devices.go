@@ -43,11 +43,12 @@ func (c *Collector) devices(ctx context.Context, who registry.Asker) ([]agentapi
 	return list, nil
 }
 
-// ownDevice returns the state of a container's GPU, with the container's limit and use of memory.
+// ownDevice returns the state of a container's GPU, with the container's limit and use of memory. The
+// index counts the container's GPUs, so it is not combined with the place of a MIG device on the node.
 func (c *Collector) ownDevice(index int, held placement.Device, limit uint64, all []sighting, container string) agentapi.Device {
 	d := agentapi.Device{Index: index, UUID: held.UUID, MemoryBytes: limit}
 	if g, ok := c.gpu(held.UUID); ok {
-		d.Name, d.MIG, d.Unhealthy = g.Name, migOf(g), g.Reason
+		d.Name, d.Unhealthy = g.Name, g.Reason
 		d.Sharing = c.sharing(g, max(partOf(held.MemoryBytes, request.Usable(g, c.Config)), partOf(uint64(held.ComputePPM), request.Whole)))
 	}
 	own := slices.DeleteFunc(slices.Clone(all), func(s sighting) bool { return s.Container != container })

@@ -36,7 +36,7 @@ import (
 const (
 	gib      = 1 << 30
 	first    = "GPU-00000000-0000-0000-0000-000000000001"
-	second   = "GPU-00000000-0000-0000-0000-000000000002"
+	second   = "MIG-00000000-0000-0000-0000-000000000002"
 	ownPod   = "0fa3c2d1-1111-2222-3333-444455556666"
 	otherPod = "9fa3c2d1-1111-2222-3333-444455556666"
 	metagpu  = "cnvrg.io/metagpu"
@@ -68,7 +68,7 @@ func (n *node) LeftOut() []gpu.GPU { return n.leftOut }
 func (n *node) GPUs() []gpu.GPU {
 	return []gpu.GPU{
 		{UUID: first, Index: 0, Name: "G", MemoryBytes: 16 * gib, Healthy: true},
-		{UUID: second, Index: 1, Name: "G", MemoryBytes: 16 * gib, Reason: "XID 79"},
+		{UUID: second, Index: 1, Name: "G MIG 1g.16gb", MIG: gpu.MIG{Parent: "GPU-p", Index: 3}, MemoryBytes: 16 * gib, Reason: "XID 79"},
 	}
 }
 
@@ -248,7 +248,7 @@ func TestDevicesOfAContainer(t *testing.T) {
 	want := []agentapi.Device{
 		{Index: 0, UUID: first, Name: "G", MemoryBytes: 4 * gib, MemoryUsedBytes: some(uint64(2 * gib)), Utilisation: some(10.0),
 			Sharing: []agentapi.Sharing{{Resource: metagpu, PerGPU: 100, ShareBytes: share, Held: 25}}},
-		{Index: 1, UUID: second, Name: "G", Unhealthy: "XID 79", MemoryBytes: 16 * gib, MemoryUsedBytes: some(uint64(3 * gib)), Utilisation: some(50.0),
+		{Index: 1, UUID: second, Name: "G MIG 1g.16gb", Unhealthy: "XID 79", MemoryBytes: 16 * gib, MemoryUsedBytes: some(uint64(3 * gib)), Utilisation: some(50.0),
 			Sharing: []agentapi.Sharing{{Resource: metagpu, PerGPU: 100, ShareBytes: share, Held: 25}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -280,7 +280,7 @@ func TestDevicesOfTheNode(t *testing.T) {
 		// The driver reports no value for one process.
 		{Index: 0, UUID: first, Name: "G", MemoryBytes: 16 * gib,
 			Sharing: []agentapi.Sharing{{Resource: metagpu, PerGPU: 100, ShareBytes: share, Held: 55}}},
-		{Index: 1, UUID: second, Name: "G", Unhealthy: "XID 79", MemoryBytes: 16 * gib, MemoryUsedBytes: some(uint64(3 * gib)), Utilisation: some(50.0),
+		{Index: 1, UUID: second, Name: "G MIG 1g.16gb", MIG: agentapi.MIG{Parent: "GPU-p", Index: 3, Profile: "1g.16gb"}, Unhealthy: "XID 79", MemoryBytes: 16 * gib, MemoryUsedBytes: some(uint64(3 * gib)), Utilisation: some(50.0),
 			Sharing: []agentapi.Sharing{{Resource: metagpu, PerGPU: 100, ShareBytes: share, Held: 100}, {Resource: "a/b", PerGPU: 4, ShareBytes: 4 * gib, Held: 4}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -408,7 +408,7 @@ func TestOverview(t *testing.T) {
 		Namespace: "ns", Pod: "other", Container: "main", Node: "n1", Requests: map[string]int64{metagpu: 25},
 		GPUs: []agentapi.Share{
 			{UUID: first, MemoryLimitBytes: 4 * gib, ComputeLimitPPM: 250_000, MemoryUsedBytes: some(uint64(2 * gib)), Utilisation: some(10.0), Processes: 1, Account: &agentapi.Account{}},
-			{UUID: second, Index: 1, Unhealthy: "XID 79", MemoryLimitBytes: 16 * gib, MemoryUsedBytes: some(uint64(3 * gib)), Utilisation: some(50.0), Processes: 1, Account: &agentapi.Account{}},
+			{UUID: second, Index: 1, MIG: agentapi.MIG{Parent: "GPU-p", Index: 3, Profile: "1g.16gb"}, Unhealthy: "XID 79", MemoryLimitBytes: 16 * gib, MemoryUsedBytes: some(uint64(3 * gib)), Utilisation: some(50.0), Processes: 1, Account: &agentapi.Account{}},
 		},
 	}
 	if diff := cmp.Diff(want, all.Containers[0]); diff != "" {
