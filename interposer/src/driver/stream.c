@@ -58,6 +58,15 @@ CUresult vg_stream_event(CUevent *event, CUstream stream)
 	return result;
 }
 
+bool vg_stream_event_done(CUevent event)
+{
+	int mode = vg_capture_relax();
+	CUresult result = VG_CALL(cuEventQuery, event);
+
+	vg_capture_unrelax(mode);
+	return result != CUDA_ERROR_NOT_READY;
+}
+
 // vg_stream_broke reports whether a result is the error of an exception in a kernel. The exception
 // has ended all work of the context.
 static bool vg_stream_broke(CUresult result)

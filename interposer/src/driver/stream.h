@@ -13,6 +13,10 @@
 // the context in which it is recorded.
 CUresult vg_stream_event(CUevent *event, CUstream stream);
 
+// vg_stream_event_done reports whether an event is not pending. An event whose query fails counts as
+// done.
+bool vg_stream_event_done(CUevent event);
+
 // vg_stream_device sets `device` to the device of a stream.
 CUresult vg_stream_device(CUstream stream, CUdevice *device);
 

@@ -5,6 +5,7 @@
 
 #include "base/mutex.h"
 #include "base/now.h"
+#include "base/thread.h"
 #include "driver/capture.h"
 #include "meter.h"
 
@@ -299,7 +300,7 @@ void vg_meter_note_thread(struct vg_meter *meter)
 {
 	bool second = meter->thread && !vg_meter_is_mine(meter);
 
-	meter->thread = (uint64_t)(uintptr_t)__builtin_thread_pointer();
+	meter->thread = vg_thread_key();
 	if (!second)
 		return;
 	meter->shared = true;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/now.h"
+#include "base/thread.h"
 #include "cover.h"
 #include "driver/driver.h"
 #include "estimate.h"
@@ -288,7 +289,7 @@ static inline bool vg_meter_on_way_end(struct vg_on_way *on_way)
 // thread must be the last launching thread, unless the launches of all threads are counted.
 static inline bool vg_meter_is_mine(const struct vg_meter *meter)
 {
-	return meter->shared || meter->thread == (uint64_t)(uintptr_t)__builtin_thread_pointer();
+	return meter->shared || meter->thread == vg_thread_key();
 }
 
 // vg_meter_since returns the vg_now at which the oldest unfinished measured work of a class was

@@ -6,6 +6,7 @@
 
 #include "base/mutex.h"
 #include "base/now.h"
+#include "base/thread.h"
 #include "driver/capture.h"
 #include "driver/handle.h"
 #include "driver/stream.h"
@@ -110,7 +111,7 @@ void vg_place_fill(struct vg_state *state, struct vg_ticket *ticket,
 	if (index < 0 || vg_limits_compute(&state->pages, (uint32_t)index) >= VG_PPM)
 		return;
 	ticket->context = vg_handle_key(context);
-	ticket->thread = own ? (uint64_t)(uintptr_t)__builtin_thread_pointer() : 0;
+	ticket->thread = own ? vg_thread_key() : 0;
 	ticket->device = (uint32_t)index;
 	ticket->meter = vg_meter_of(state, ticket->device);
 }

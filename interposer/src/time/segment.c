@@ -74,15 +74,6 @@ static bool vg_record(CUevent *event, struct vg_stream *stream, bool per_thread)
 	return false;
 }
 
-static bool vg_event_done(CUevent event)
-{
-	int mode = vg_capture_relax();
-	CUresult result = VG_CALL(cuEventQuery, event);
-
-	vg_capture_unrelax(mode);
-	return result != CUDA_ERROR_NOT_READY;
-}
-
 // ---- segments
 
 // vg_base_renew records a base event if the last base event is not recent. The meter measures
@@ -214,7 +205,7 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 	segment->sample = sample && class->to_see > 0;
 	if (segment->many)
 		vg_base_renew(meter, stream, now, per_thread);
-	if (stream->head != stream->tail && !vg_event_done(before->end)) {
+	if (stream->head != stream->tail && !vg_stream_event_done(before->end)) {
 		segment->chained = segment->covered = true;
 	} else if (sample || vg_begin_first(meter, stream, segment, class, now)) {
 		if (segment->sample)

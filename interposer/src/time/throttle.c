@@ -5,6 +5,7 @@
 #include "base/now.h"
 #include "base/number.h"
 #include "base/sleep.h"
+#include "base/thread.h"
 #include "driver/handle.h"
 #include "events.h"
 #include "forget.h"
@@ -308,7 +309,7 @@ static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 		if (wait == 0 || launch->joins)
 			return true;
 		vg_segment_close_all(launch->meter, launch->ticket->context,
-				     (uint64_t)(uintptr_t)__builtin_thread_pointer(), launch->now);
+				     vg_thread_key(), launch->now);
 		wait = vg_min(wait, launch->ticket->state->pages.device_count > 1 ? vg_longest_apart_ns :
 										  vg_longest_sleep_ns);
 		if (vg_events_want_probes(launch->meter)) {

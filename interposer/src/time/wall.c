@@ -3,6 +3,7 @@
 #include "wall.h"
 
 #include "base/now.h"
+#include "base/thread.h"
 #include "driver/handle.h"
 #include "driver/stream.h"
 #include "meter.h"
@@ -89,7 +90,7 @@ static enum vg_work_left vg_wall_ask(const struct vg_stream *stream, uint64_t co
 	enum vg_work_left left;
 	CUcontext popped;
 
-	if (stream->thread && stream->thread != (uint64_t)(uintptr_t)__builtin_thread_pointer())
+	if (stream->thread && stream->thread != vg_thread_key())
 		return vg_work_unknown;
 	if (elsewhere && VG_CALL(cuCtxPushCurrent_v2, (CUcontext)(uintptr_t)stream->context))
 		return vg_work_unknown;

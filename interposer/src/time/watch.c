@@ -5,6 +5,7 @@
 #include "base/now.h"
 #include "base/number.h"
 #include "base/sleep.h"
+#include "base/thread.h"
 #include "driver/capture.h"
 #include "driver/handle.h"
 #include "driver/stream.h"
@@ -30,29 +31,15 @@ struct vg_watched {
 	bool per_thread;
 };
 
-static uint64_t vg_thread(void)
-{
-	return (uint64_t)(uintptr_t)__builtin_thread_pointer();
-}
-
 static bool vg_context_done(struct vg_meter *meter, uint64_t context)
 {
 	bool done;
 
 	if (!vg_meter_lock(meter, vg_meter_wait_ns))
 		return true;
-	done = vg_idle_context_done(meter, context, vg_thread());
+	done = vg_idle_context_done(meter, context, vg_thread_key());
 	vg_meter_unlock(meter);
 	return done;
-}
-
-static bool vg_event_is_done(CUevent event)
-{
-	int mode = vg_capture_relax();
-	CUresult result = VG_CALL(cuEventQuery, event);
-
-	vg_capture_unrelax(mode);
-	return result != CUDA_ERROR_NOT_READY;
 }
 
 static bool vg_watched_done(struct vg_meter *meter, const struct vg_watched *watched)
@@ -60,7 +47,7 @@ static bool vg_watched_done(struct vg_meter *meter, const struct vg_watched *wat
 	if (watched->context)
 		return vg_context_done(meter, watched->context);
 	if (watched->event)
-		return vg_event_is_done(watched->event);
+		return vg_stream_event_done(watched->event);
 	return vg_stream_ask(watched->stream, watched->per_thread) != vg_work_left;
 }
 
@@ -183,7 +170,7 @@ void vg_watch_stream_waited(CUstream stream, bool per_thread)
 	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
 		return;
 	vg_throttle_waited(state, meter);
-	vg_idle_waited(meter, stream, context, own ? vg_thread() : 0, vg_clock_now(&meter->clock));
+	vg_idle_waited(meter, stream, context, own ? vg_thread_key() : 0, vg_clock_now(&meter->clock));
 	vg_meter_unlock(meter);
 }
 
@@ -208,6 +195,6 @@ void vg_watch_other_waited(void)
 	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
 		return;
 	vg_throttle_waited(state, meter);
-	vg_idle_other_waited(meter, vg_handle_context(), vg_thread(), vg_clock_now(&meter->clock));
+	vg_idle_other_waited(meter, vg_handle_context(), vg_thread_key(), vg_clock_now(&meter->clock));
 	vg_meter_unlock(meter);
 }
