@@ -67,9 +67,7 @@ bool vg_stream_event_done(CUevent event)
 	return result != CUDA_ERROR_NOT_READY;
 }
 
-// vg_stream_broke reports whether a result is the error of an exception in a kernel. The exception
-// has ended all work of the context.
-static bool vg_stream_broke(CUresult result)
+bool vg_stream_broke(CUresult result)
 {
 	switch (result) {
 	case CUDA_ERROR_ILLEGAL_ADDRESS:

@@ -20,6 +20,10 @@ bool vg_stream_event_done(CUevent event);
 // vg_stream_device sets `device` to the device of a stream.
 CUresult vg_stream_device(CUstream stream, CUdevice *device);
 
+// vg_stream_broke reports whether a result is the error of an exception in a kernel. The exception
+// has ended all work of the context.
+bool vg_stream_broke(CUresult result);
+
 // vg_stream_ask asks the driver whether work is left on a stream. The answer is vg_work_unknown if
 // the interposer must not touch the stream, and vg_work_failed if the driver returns an error. After
 // an exception in a kernel, no work is left.

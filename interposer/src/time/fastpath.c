@@ -87,6 +87,7 @@ bool vg_fastpath_use(struct vg_state *state, struct vg_ticket *ticket, const str
 					     .stream = work->stream,
 					     .context = meter->fastpath.context,
 					     .charge = meter->fastpath.charge,
+					     .at = meter->fastpath.until - vg_fastpath_ns,
 					     .on_way = meter->fastpath.on_way,
 					     .per_thread = work->per_thread};
 	}

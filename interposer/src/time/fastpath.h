@@ -13,6 +13,8 @@
 
 #include "place.h"
 
+enum { vg_fastpath_ns = 100000 }; // longest time for which the same work may skip the checks
+
 // vg_fastpath_use enters the work without the throttle's checks, and reports whether the fast path
 // is valid for the work.
 bool vg_fastpath_use(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);

@@ -31,6 +31,7 @@ struct vg_ticket {
 	uint64_t context, thread;
 	uint32_t device;
 	int64_t charge;
+	uint64_t at; // vg_now at which the throttle admitted the launch
 	bool per_thread;
 	bool after; // call vg_throttle_finish after the launch
 	struct vg_on_way *on_way; // counts launches in progress; NULL: the launch is not counted

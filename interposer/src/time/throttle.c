@@ -7,6 +7,7 @@
 #include "base/sleep.h"
 #include "base/thread.h"
 #include "driver/handle.h"
+#include "driver/stream.h"
 #include "events.h"
 #include "forget.h"
 #include "idle.h"
@@ -33,7 +34,6 @@ enum {
 	vg_poll_ns = 500000,
 	vg_most_beside = 2, // work side by side may be charged this many times its length
 	vg_least_post_ns = 50000, // smallest debt that is worth the cost of charging the bucket
-	vg_fastpath_ns = 100000,     // longest time for which the same work may skip the checks
 };
 
 // vg_post charges the debt of this process to the bucket, which all processes of the container
@@ -400,6 +400,7 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 		return;
 	}
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
+	ticket->at = launch.now;
 	ticket->charge = vg_meter_charge(ticket->meter, launch.class);
 	// Work without a record of its stream is not measured.
 	if (!launch.stream && !vg_estimate_is_known(launch.class, launch.now))
@@ -437,6 +438,9 @@ CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result)
 	stream = vg_meter_stream(ticket->meter, ticket->stream, ticket->context, ticket->thread);
 	if (result)
 		ticket->meter->owed -= ticket->charge;
+	// If launches wait for their kernels, the kernel may have run until the exception.
+	if (vg_stream_broke(result))
+		ticket->meter->owed += (int64_t)(vg_now() - ticket->at);
 	if (stream && stream->blind && result)
 		vg_wall_failed(ticket->meter, ticket->charge);
 	if (stream)
