@@ -118,19 +118,20 @@ func modesOf(o options, lines *report.Lines) (results []result, err error) {
 	return results, errors.Join(broken...)
 }
 
-// behind checks that the mode fit fills a cluster with the policy binpack as full as the mode
-// scheduler, within 2 %.
+// behind checks that the mode fit fills a cluster with each policy as full as the mode scheduler,
+// within 2 %.
 func behind(results []result, resources string) error {
-	of := func(mode string) float64 {
-		i := slices.IndexFunc(results, func(r result) bool {
-			return r.Mode == mode && r.Policy == config.PlaceBinpack && r.Resources == resources
-		})
-		return results[i].Utilisation
+	var broken []error
+	for _, policy := range []string{config.PlaceBinpack, config.PlaceSpread} {
+		of := func(mode string) float64 {
+			i := slices.IndexFunc(results, func(r result) bool { return r.Mode == mode && r.Policy == policy && r.Resources == resources })
+			return results[i].Utilisation
+		}
+		if fit, exact := of("fit"), of("scheduler"); fit < 0.98*exact {
+			broken = append(broken, fmt.Errorf("fit, %s, %s: utilisation %.3f, by the exact scheduler %.3f", policy, resources, fit, exact))
+		}
 	}
-	if fit, exact := of("fit"), of("scheduler"); fit < 0.98*exact {
-		return fmt.Errorf("fit, binpack, %s: utilisation %.3f, by the exact scheduler %.3f", resources, fit, exact)
-	}
-	return nil
+	return errors.Join(broken...)
 }
 
 // inParallel calls do for each i below n, with as many concurrent calls as the machine has

@@ -136,6 +136,7 @@ const slots = 100
 
 func newFleet(s scenario) (*fleet, error) {
 	cfg := config.Default()
+	cfg.Scheduling.Mode = s.mode.name
 	cfg.Node.SlotsPerGPU, cfg.Dialects.Volcano.NumberPerGPU = slots, slots
 	if s.policy == config.PlaceBinpack || s.policy == config.PlaceSpread {
 		cfg.Placement.Policy = s.policy
@@ -151,6 +152,7 @@ func newFleet(s scenario) (*fleet, error) {
 	}
 	for i := range s.nodes {
 		n := newNode(i, s.gpus, s.memory, cfg, resources)
+		n.ledger.SetClock(func() time.Time { return time.Unix(0, 0).Add(f.now) })
 		f.nodes = append(f.nodes, n)
 		if n.offerSums(); s.mode.offer != nil {
 			s.mode.offer(n)
@@ -248,8 +250,11 @@ func (f *fleet) score(n *node, p *pod) float64 {
 func (f *fleet) bind(n *node, p *pod) {
 	n.bind(p)
 	f.count(func(o *outcome) { o.binds++ })
-	if f.mode.offer == nil {
+	switch {
+	case f.mode.offer == nil:
 		f.reserve(n, p)
+	case n.cfg.Scheduling.Fit():
+		_, _ = n.place(p) // the agent allocates GPUs to bound pods; start counts a refusal
 	}
 	f.publish(n, f.mode.taken)
 	f.after(startAfter, func() { f.start(n, p) })

@@ -73,13 +73,21 @@ func TestTheLedgerAgrees(t *testing.T) {
 }
 
 func TestBehind(t *testing.T) {
-	for fit, want := range map[float64]bool{0.8: false, 0.79: false, 0.78: true} {
-		results := []result{
-			{Mode: "fit", Policy: "spread", Resources: "memory", Utilisation: 0.1}, {Mode: "fit", Policy: "binpack", Resources: "memory", Utilisation: fit},
-			{Mode: "scheduler", Policy: "binpack", Resources: "memory+cores", Utilisation: 0.9}, {Mode: "scheduler", Policy: "binpack", Resources: "memory", Utilisation: 0.8},
-		}
-		if err := behind(results, "memory"); (err != nil) != want {
-			t.Errorf("%v: %v", fit, err)
+	for _, policy := range []string{"binpack", "spread"} {
+		for fit, want := range map[float64]bool{0.8: false, 0.79: false, 0.78: true} {
+			results := []result{{Mode: "fit", Policy: "unscored", Resources: "memory", Utilisation: 0.1}, {Mode: "scheduler", Policy: policy, Resources: "memory+cores", Utilisation: 0.9}}
+			for _, mode := range []string{"fit", "scheduler"} {
+				for _, p := range []string{"binpack", "spread"} {
+					r := result{Mode: mode, Policy: p, Resources: "memory", Utilisation: 0.8}
+					if mode == "fit" && p == policy {
+						r.Utilisation = fit
+					}
+					results = append(results, r)
+				}
+			}
+			if err := behind(results, "memory"); (err != nil) != want {
+				t.Errorf("%s, %v: %v", policy, fit, err)
+			}
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -29,7 +30,15 @@ type Ledger struct {
 	refused map[string]refusal
 	// searches counts all searches, including those that found no room.
 	searches uint64
+	// releases is the time of the last release on each GPU, by UUID, in the mode fit. now is the clock.
+	releases map[string]time.Time
+	now      func() time.Time
 }
+
+// settling is the time after a release in which the mode fit places pods on other GPUs if possible.
+// Until the labels show the freed capacity, the scheduler binds pods that fit elsewhere. Pods that
+// need the freed capacity follow.
+const settling = time.Second
 
 // refusal records that a pod found no room.
 type refusal struct {
@@ -115,11 +124,16 @@ func New(gpus []gpu.GPU, cfg config.Config) *Ledger {
 		pods:   make(map[string]holding),
 		taken:  make(map[string]total),
 
-		refused: make(map[string]refusal),
+		refused:  make(map[string]refusal),
+		releases: make(map[string]time.Time),
+		now:      time.Now,
 	}
 	l.SetGPUs(gpus)
 	return l
 }
+
+// SetClock replaces the clock, for simulations. SetClock must precede all other calls.
+func (l *Ledger) SetClock(now func() time.Time) { l.now = now }
 
 // SetGPUs replaces the ledger's list of GPUs. Containers keep their allocations even on
 // a GPU that is now unhealthy or gone, but an unhealthy GPU gets no new container.
@@ -310,7 +324,12 @@ func validate(a Allocation) error {
 func (l *Ledger) Release(podUID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, holds := l.pods[podUID]; holds {
+	if held, holds := l.pods[podUID]; holds {
+		if l.config.Scheduling.Fit() {
+			for uuid := range held.loads {
+				l.releases[uuid] = l.now()
+			}
+		}
 		l.hold(podUID, nil)
 		l.freed()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -327,5 +328,42 @@ func TestHold(t *testing.T) {
 	l.Release("p")
 	if rooms := l.Free(); rooms[0].FreeMemoryBytes != 6*gib {
 		t.Errorf("after the release of a pod: %v", rooms)
+	}
+}
+
+// TestFreedCapacityIsTakenLast checks that in the mode fit a pod gets capacity that was freed just now
+// only if no other GPU has room.
+func TestFreedCapacityIsTakenLast(t *testing.T) {
+	const fits, sums = config.ScheduleByFit, config.ScheduleBySums
+	for name, tt := range map[string]struct {
+		mode, policy string
+		after        time.Duration
+		memory       uint64
+		want         string
+	}{
+		"a GPU that was freed just now":  {fits, config.PlaceSpread, settling - 1, 4, "a:1"},
+		"a pod that needs the freed GPU": {fits, config.PlaceSpread, 0, 16, "a:0"},
+		"a GPU that was freed before":    {fits, config.PlaceSpread, settling, 4, "a:0"},
+		"packing":                        {fits, config.PlaceBinpack, 0, 4, "a:1"},
+		"another mode":                   {sums, config.PlaceSpread, 0, 4, "a:0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config.Default()
+			cfg.Scheduling.Mode, cfg.Placement.Policy = tt.mode, tt.policy
+			l, now := New(gpus(16, 16), cfg), time.Unix(0, 0)
+			l.SetClock(func() time.Time { return now })
+			placeAll(l, pod("ends", app("a", mem(16))))
+			placeAll(l, pod("stays", app("a", mem(8))))
+			l.Release("ends")
+			now = now.Add(tt.after)
+			bound := pod("bound", app("a", mem(tt.memory)))
+			left := l.Left([]request.Pod{bound})
+			if got := placeAll(l, bound); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+			if diff := cmp.Diff(l.Left(nil), left); diff != "" {
+				t.Errorf("the trial placement differs:\n%s", diff)
+			}
+		})
 	}
 }

@@ -61,5 +61,8 @@ func (l *Ledger) place(coming []request.Pod) (tried int) {
 func (l *Ledger) shadow() *Ledger {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &Ledger{config: l.config, cards: l.cards, pods: maps.Clone(l.pods), taken: maps.Clone(l.taken), refused: maps.Clone(l.refused)}
+	return &Ledger{
+		config: l.config, cards: l.cards, pods: maps.Clone(l.pods), taken: maps.Clone(l.taken), refused: maps.Clone(l.refused),
+		releases: maps.Clone(l.releases), now: l.now,
+	}
 }

@@ -84,6 +84,7 @@ func (l *Ledger) planner(pod request.Pod, without ...string) *planner {
 		spread:  cmp.Or(pod.Policy, l.config.Placement.Policy) == config.PlaceSpread,
 		columns: make([]column, len(l.cards)),
 		ranks:   make([]rank, len(l.cards)),
+		settles: make([]bool, len(l.cards)),
 	}
 	for _, a := range l.pods[pod.UID].containers {
 		p.containers = append(p.containers, clone(a))
@@ -100,6 +101,8 @@ func (l *Ledger) planner(pod request.Pod, without ...string) *planner {
 		}
 	}
 	for g := range p.cards {
+		at, freed := l.releases[p.cards[g].UUID]
+		p.settles[g] = freed && l.now().Sub(at) < settling
 		p.columns[g] = newColumn(p.containers, p.cards[g].UUID)
 		p.rank(g)
 	}
@@ -123,6 +126,7 @@ type planner struct {
 	todo       []task
 	columns    []column // the pod's load on each card
 	ranks      []rank   // of each card, by that load
+	settles    []bool   // whether capacity of each card was freed just now, in the mode fit
 	// orders are the cards in the order in which each task tries them, valid during the
 	// task's search.
 	orders [][]int
@@ -451,8 +455,9 @@ func (p *planner) preferred(n int) []int {
 }
 
 // inOrder sorts the cards in order, or all cards if order is nil. The cards that the pod is on come
-// first. The policy, and then the index, decide the order within the two groups. Packing prefers a
-// GPU in use to an empty GPU, and among GPUs in use the GPU with the least free memory.
+// first, and cards with capacity that was freed just now come last. The policy, and then the index,
+// decide the order within the groups. Packing prefers a GPU in use to an empty GPU, and among GPUs in
+// use the GPU with the least free memory.
 func (p *planner) inOrder(order []int) []int {
 	if order == nil {
 		for g := range p.cards {
@@ -461,7 +466,7 @@ func (p *planner) inOrder(order []int) []int {
 	}
 	slices.SortFunc(order, func(x, y int) int {
 		a, b := &p.ranks[x], &p.ranks[y]
-		if c := first(a.own, b.own); c != 0 {
+		if c := cmp.Or(first(a.own, b.own), first(p.settles[y], p.settles[x])); c != 0 {
 			return c
 		}
 		if p.spread {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package announce writes the node's choice of GPUs to the pods that another scheduler has bound, so
-// that nri-vgpu-scheduler knows the choice.
+// Package announce allocates GPUs to pods as soon as they are bound. In the mode scheduler, the
+// package writes the node's choice of GPUs to the pods that another scheduler has bound.
+// nri-vgpu-scheduler thus knows the choice.
 package announce
 
 import (
@@ -51,9 +52,11 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Announcer allocates GPUs for pods as soon as they are bound, and writes the choice to the pods
-// that no scheduler has assigned GPUs. nri-vgpu-scheduler thus need not guess the choice. The
-// Announcer remembers only its failures, and may be stopped and restarted at any time.
+// Announcer allocates GPUs for pods as soon as they are bound. In the mode scheduler, the Announcer
+// writes the choice to the pods that no scheduler has assigned GPUs. nri-vgpu-scheduler thus need not
+// guess the choice. In the mode fit, a pod thus gets the room that the scheduler saw, although other
+// pods may end before the pod's containers start. The Announcer remembers only its failures, and may
+// be stopped and restarted at any time.
 type Announcer struct {
 	Options
 	poke loop.Wakeup
@@ -71,9 +74,9 @@ func New(o Options) *Announcer {
 // Poke wakes the Announcer after pods were added or changed, or got GPUs. Poke never blocks.
 func (a *Announcer) Poke() { a.poke.Signal() }
 
-// Run announces until ctx ends. Run returns at once if scheduling.mode is not "scheduler".
+// Run announces until ctx ends. Run returns at once if scheduling.mode is "sums".
 func (a *Announcer) Run(ctx context.Context) {
-	if !a.Config.Scheduling.ByPlugin() {
+	if !a.Config.Scheduling.ByPlugin() && !a.Config.Scheduling.Fit() {
 		return
 	}
 	ticker := time.NewTicker(interval)
@@ -111,14 +114,14 @@ func (a *Announcer) round(ctx context.Context) {
 			continue // the last attempt failed just now
 		}
 		err := reserved[i]
-		if err == nil {
+		if err == nil && a.Config.Scheduling.ByPlugin() {
 			err = a.announce(ctx, pod)
 		}
 		if err != nil {
 			a.next[uid] = time.Now().Add(interval)
 		}
 		if a.failures.Note(uid, err) == loop.Failed {
-			a.Log.Warn("failed to announce the GPUs of a pod to nri-vgpu-scheduler; retrying", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
+			a.Log.Warn("failed to allocate GPUs to a bound pod, or to announce them to nri-vgpu-scheduler; retrying", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 		}
 	}
 	maps.DeleteFunc(a.failures, func(uid, _ string) bool { return !known[uid] })

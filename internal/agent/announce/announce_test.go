@@ -4,6 +4,7 @@ package announce
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 // world is a node with two GPUs, as the Announcer sees the node.
@@ -182,6 +184,26 @@ func TestAssignedPodsComeFirst(t *testing.T) {
 	w.announcer().round(t.Context())
 	if want := []string{"assigned", "b-old", "c-old", "a-young"}; !slices.Equal(w.order, want) {
 		t.Errorf("the order is %v, want %v", w.order, want)
+	}
+}
+
+// TestFit checks that in the mode fit the Announcer allocates GPUs and writes nothing.
+func TestFit(t *testing.T) {
+	w := newWorld(t, pod("bound", 0, 1024))
+	w.cfg.Scheduling.Mode = config.ScheduleByFit
+	a := w.announcer()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Run(ctx)
+	}()
+	a.Poke()
+	eventually.Holds(t, 5*time.Second, "the pod has a GPU", func() bool { return len(w.Held("uid-bound")) == 1 })
+	cancel()
+	<-done
+	if patches := w.patches(); len(patches) > 0 {
+		t.Errorf("patches: %v", patches)
 	}
 }
 
