@@ -7,15 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -182,6 +185,46 @@ func TestFitOffersNoTurnUnpublished(t *testing.T) {
 			t.Errorf("closed is %t after %v", sums.Fit.Closed, failure)
 		}
 	}
+}
+
+// TestFitReportsWithin checks that in the mode fit each change of the pods is in the report after
+// recountPause, although the API server answers slowly. Changes within recountPause share a write.
+func TestFitReportsWithin(t *testing.T) {
+	const answers = 40 * time.Millisecond // of the API server
+	synctest.Test(t, func(t *testing.T) {
+		s := fitSite(t, 2, config.PlaceSpread)
+		h := s.heartbeat
+		h.Config.Paths.RunDir = t.TempDir()
+		writes := 0
+		h.Full = func(context.Context, []string) error { writes++; time.Sleep(answers); return nil }
+		h.Changed = func([]gpu.GPU) error { return nil }
+		h.Inventory = &node{gpus: s.gpus}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); h.Run(ctx) }()
+		time.Sleep(Interval / 2) // between two rounds
+		for i := range 10 {
+			pod := shaped(podAsking(fmt.Sprint("pod", i), units{memory: 1000, request.FitTurn: 1}), "1-1000-0-0")
+			if !s.schedule(pod) {
+				t.Fatal("the pod does not fit")
+			}
+			before := writes
+			h.PodsChanged()
+			time.Sleep(recountPause / 2)
+			h.PodsChanged()
+			time.Sleep(recountPause/2 + answers)
+			synctest.Wait()
+			report, err := nodereport.Read(filepath.Join(h.Config.Paths.RunDir, nodereport.FileName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if turns := report.Sums.Used[request.FitTurn]; turns != int64(i+1) || writes != before+1 {
+				t.Errorf("pod %d: the report contains %d pods after %d writes", i, turns, writes-before)
+			}
+		}
+		cancel()
+		<-done
+	})
 }
 
 // TestFitBindsWhatStarts runs a scheduler on a node with random pods. The scheduler binds one pod at a

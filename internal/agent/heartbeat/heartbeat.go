@@ -169,18 +169,21 @@ func (h *Heartbeat) Run(ctx context.Context) {
 			}
 		case <-recount:
 			recount = nil
-			begin := time.Now()
-			h.recount(ctx)
-			rest = recountRest * time.Since(begin)
+			rest = recountRest * h.recount(ctx)
 		}
 	}
 }
 
-// recount rewrites the report if the Node's update is urgent.
-func (h *Heartbeat) recount(ctx context.Context) {
-	if now := h.sums(h.toldGPUs); urgent(h.told, now) {
+// recount rewrites the report if the Node's update is urgent. recount returns the duration of the
+// count, without the time in which the report waits for the API server and the disk.
+func (h *Heartbeat) recount(ctx context.Context) time.Duration {
+	begin := time.Now()
+	now := h.sums(h.toldGPUs)
+	counted := time.Since(begin)
+	if urgent(h.told, now) {
 		h.report(ctx, h.toldGPUs, now)
 	}
+	return counted
 }
 
 func (h *Heartbeat) round(ctx context.Context) {

@@ -142,7 +142,7 @@ func TestARestartWithdrawsNothing(t *testing.T) {
 func TestAnEndWithdrawsNothing(t *testing.T) {
 	for name, last := range map[string]func(*Heartbeat, context.Context){
 		"round":   (*Heartbeat).round,
-		"recount": (*Heartbeat).recount,
+		"recount": func(h *Heartbeat, ctx context.Context) { h.recount(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := oneGPU()
