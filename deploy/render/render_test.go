@@ -320,7 +320,10 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"two monitors":                 {[]string{"--set", "prometheus.podMonitor.enabled=true", "--set", "prometheus.serviceMonitor.enabled=true"}, "read each series twice"},
 		"a monitor without a token":    {[]string{"--set", "prometheus.podMonitor.enabled=true", "--set", "config.metrics.authentication=kubernetes"}, "needs a token for config.metrics.authentication"},
 		"no token for the scheduler":   {[]string{"--set", "prometheus.podMonitor.enabled=true", "--set", "scheduler.enabled=true", "--set", "config.scheduling.mode=scheduler"}, "needs a token for scheduler.enabled"},
-		"no TOML":                      {[]string{"--set", "configFile=x"}, "no TOML"},
+		"the mode fit before 1.36":     {[]string{"--set", "config.scheduling.mode=fit", "--kube-version", "1.35.0"}, "needs Kubernetes 1.36"},
+		"other dialects in a pool": {[]string{"--set", "config.scheduling.mode=fit", "--kube-version", "1.36.0", "--set", "config.pool[0].name=few",
+			"--set", "config.pool[0].node_selector=a", "--set", "config.pool[0].dialects.native.number=example.com/gpus"}, "pool few has other dialects"},
+		"no TOML": {[]string{"--set", "configFile=x"}, "no TOML"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := helm(t, append([]string{"template", "nri-vgpu", chart, "--namespace", "nri-vgpu-system"}, test.args...)...)

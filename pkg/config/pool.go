@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -110,7 +111,7 @@ func ParseFile(data []byte) (File, error) {
 		// A mistake outside the pools is reported once.
 		var more []Problem
 		f.Pools, more = parsePools(pools, tree, problems)
-		problems = append(problems, more...)
+		problems = slices.Concat(problems, more, f.checkFit())
 	}
 	if len(problems) == 0 {
 		return f, nil
@@ -118,6 +119,20 @@ func ParseFile(data []byte) (File, error) {
 	locate(problems, string(data))
 	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
 	return File{}, &Error{Problems: problems}
+}
+
+// checkFit returns a problem for each pool with other dialects, if the mode of scheduling is fit. The
+// API server computes the conditions of a pod before the pod has a node.
+func (f File) checkFit() (problems []Problem) {
+	for i, p := range f.Pools {
+		if f.Config.Scheduling.Fit() && !reflect.DeepEqual(p.Config.Dialects, f.Config.Dialects) {
+			problems = append(problems, Problem{
+				Key:     element(poolKey, i) + ".dialects",
+				Message: `differs from the dialects outside the pools; allowed with scheduling.mode = "fit": the same dialects in all pools`,
+			})
+		}
+	}
+	return problems
 }
 
 // parse returns the configuration in a parsed document, and the document's problems.

@@ -102,6 +102,8 @@ func TestPoolsRefuse(t *testing.T) {
 		"[[pool]]\n" + valid + "[[pool]]\n" + valid: {`line 5: pool[1].name is "a" for the second time`},
 		// A mistake outside the pools is reported once.
 		"node.slots_per_gpu = 0\n[[pool]]\n" + valid: {"line 1: node.slots_per_gpu is 0"},
+		// The policy of the mode fit does not know a pod's node.
+		"scheduling.mode = \"fit\"\n[[pool]]\n" + valid + "[pool.dialects.native]\nnumber = \"nri-vgpu.io/other\"": {"line 2: pool[0].dialects differs from the dialects outside the pools; allowed with scheduling.mode = \"fit\": the same"},
 		// Each value is valid, and their combination is not.
 		"[[pool]]\n" + valid + "[pool.dialects.native]\nnumber = \"alnair/vgpu-memory\"": {"pool[0].dialects.alnair.memory is \"alnair/vgpu-memory\", which dialects.native.number also is"},
 	} {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
@@ -19,9 +18,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
 )
 
-// ApplyFitPolicy creates the chart's policy for the mode fit of scheduling, with values such as
-// "config.dialects.hami.enabled=true". The API server applies the policy some moments later. remove
-// removes the policy.
+// ApplyFitPolicy creates the chart's policies for the mode fit of scheduling, with values such as
+// "config.dialects.hami.enabled=true". The API server applies the policies some moments later. remove
+// removes the policies.
 func ApplyFitPolicy(ctx context.Context, client kubernetes.Interface, source string, log io.Writer, values ...string) (remove func() error, err error) {
 	program, err := components.HelmProgram(ctx, source, log)
 	if err != nil {
@@ -32,28 +31,56 @@ func ApplyFitPolicy(ctx context.Context, client kubernetes.Interface, source str
 	if err != nil {
 		return nil, fmt.Errorf("render the policy: %w", err)
 	}
-	var policy admissionv1.MutatingAdmissionPolicy
-	var binding admissionv1.MutatingAdmissionPolicyBinding
-	documents := strings.Split(string(out), "\n---\n")
-	if len(documents) < 2 {
-		return nil, fmt.Errorf("the chart renders %d documents, want a policy and a binding", len(documents))
-	}
-	for i, into := range []any{&policy, &binding} {
-		if err := yaml.UnmarshalStrict([]byte(documents[len(documents)-2+i]), into); err != nil {
-			return nil, fmt.Errorf("read the policy: %w", err)
-		}
-	}
-	policies, bindings := client.AdmissionregistrationV1().MutatingAdmissionPolicies(), client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
+	var removes []func() error
 	remove = func() error {
-		return errors.Join(
-			bindings.Delete(context.Background(), binding.Name, metav1.DeleteOptions{}),
-			policies.Delete(context.Background(), policy.Name, metav1.DeleteOptions{}))
+		var errs []error
+		for _, one := range removes {
+			errs = append(errs, one())
+		}
+		return errors.Join(errs...)
 	}
-	if _, err := policies.Create(ctx, &policy, metav1.CreateOptions{}); err != nil {
-		return nil, fmt.Errorf("create the policy: %w", err)
-	}
-	if _, err := bindings.Create(ctx, &binding, metav1.CreateOptions{}); err != nil {
-		return nil, fmt.Errorf("bind the policy: %w", err)
+	api := client.AdmissionregistrationV1()
+	for document := range strings.SplitSeq(string(out), "\n---\n") {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
+			return nil, errors.Join(fmt.Errorf("read the policies: %w", err), remove())
+		}
+		var one func() error
+		switch kind.Kind {
+		case "MutatingAdmissionPolicy":
+			one, err = apply(ctx, document, api.MutatingAdmissionPolicies())
+		case "MutatingAdmissionPolicyBinding":
+			one, err = apply(ctx, document, api.MutatingAdmissionPolicyBindings())
+		case "ValidatingAdmissionPolicy":
+			one, err = apply(ctx, document, api.ValidatingAdmissionPolicies())
+		case "ValidatingAdmissionPolicyBinding":
+			one, err = apply(ctx, document, api.ValidatingAdmissionPolicyBindings())
+		default:
+			err = fmt.Errorf("the chart's policies contain a %q", kind.Kind)
+		}
+		if err != nil {
+			return nil, errors.Join(err, remove())
+		}
+		removes = append(removes, one)
 	}
 	return remove, nil
+}
+
+// objects creates and deletes the objects of a kind.
+type objects[T any] interface {
+	Create(context.Context, *T, metav1.CreateOptions) (*T, error)
+	Delete(context.Context, string, metav1.DeleteOptions) error
+}
+
+// apply creates the object in a document. remove removes the object.
+func apply[T any](ctx context.Context, document string, all objects[T]) (remove func() error, err error) {
+	object := new(T)
+	if err := yaml.UnmarshalStrict([]byte(document), object); err != nil {
+		return nil, fmt.Errorf("read a policy: %w", err)
+	}
+	name := any(object).(metav1.Object).GetName()
+	if _, err := all.Create(ctx, object, metav1.CreateOptions{}); err != nil {
+		return nil, fmt.Errorf("create the policy %s: %w", name, err)
+	}
+	return func() error { return all.Delete(context.Background(), name, metav1.DeleteOptions{}) }, nil
 }

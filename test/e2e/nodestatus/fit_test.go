@@ -54,6 +54,12 @@ func fitPolicy(t *testing.T, values ...string) {
 		}
 	})
 	eventually.Holds(t, 30*time.Second, "the API server applies the policy", changed)
+	chooses := podAsking(asks{"nri-vgpu.io/vgpu-memory": "1"})
+	chooses.Annotations = map[string]string{"nri-vgpu.io/use-gpu-type": "any"}
+	eventually.Holds(t, 30*time.Second, "the API server applies the policy about choices", func() bool {
+		_, err := admin.CoreV1().Pods(fitNamespace).Create(t.Context(), chooses, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return apierrors.IsInvalid(err)
+	})
 }
 
 // asks are the requests of a container.
@@ -218,6 +224,56 @@ func TestFitPolicyDividesTotals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(terms("", tt.want), termsOf(admitted(t, podAsking(tt.asks)))); diff != "" {
 				t.Errorf("terms (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFitPolicyRefusesChoices checks that the API server refuses a pod that chooses GPUs by annotations,
+// unless the pod selects nodes.
+func TestFitPolicyRefusesChoices(t *testing.T) {
+	fitPolicy(t)
+	native, volcano, hami := asks{"nri-vgpu.io/vgpu-memory": "4096"}, asks{"volcano.sh/vgpu-memory": "4096"}, asks{"hami.io/gpu": "1"}
+	on := func(pod *corev1.Pod, terms ...corev1.NodeSelectorTerm) *corev1.Pod {
+		pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+		return pod
+	}
+	label := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "gpu", Operator: corev1.NodeSelectorOpExists}}}
+	name := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n"}}}}
+	selected := podAsking(native)
+	selected.Spec.NodeSelector = map[string]string{"gpu": "h100"}
+	scheduled := podAsking(native)
+	scheduled.Spec.SchedulerName = "volcano"
+	for title, tt := range map[string]struct {
+		pod        *corev1.Pod
+		key, value string
+		refused    bool
+	}{
+		"a model":                       {podAsking(native), "nri-vgpu.io/use-gpu-type", "H100", true},
+		"other models":                  {podAsking(native), "nri-vgpu.io/nouse-gpu-type", "T4", true},
+		"a UUID":                        {podAsking(native), "nri-vgpu.io/use-gpu-uuid", "GPU-1", true},
+		"other UUIDs":                   {podAsking(native), "nri-vgpu.io/nouse-gpu-uuid", "GPU-1,GPU-2", true},
+		"an empty list":                 {podAsking(native), "nri-vgpu.io/use-gpu-type", " , ", false},
+		"Volcano's model":               {podAsking(volcano), "nvidia.com/use-gputype", "H100", true},
+		"Volcano's UUID":                {podAsking(volcano), "volcano.sh/vgpu-nouse-gpuuuid", "GPU-1", true},
+		"a GPU with MPS":                {podAsking(volcano), "volcano.sh/vgpu-mode", "mps", true},
+		"any GPU":                       {podAsking(volcano), "volcano.sh/vgpu-mode", "hami-core", false},
+		"HAMi's UUID":                   {podAsking(hami), "nvidia.com/use-gpuuuid", "GPU-1", true},
+		"another dialect's annotation":  {podAsking(native), "nvidia.com/use-gputype", "H100", false},
+		"a pod without a request":       {podAsking(asks{"cpu": "1"}), "nri-vgpu.io/use-gpu-type", "H100", false},
+		"a policy of placement":         {podAsking(native), "nri-vgpu.io/placement-policy", "spread", false},
+		"with a nodeSelector":           {selected, "nri-vgpu.io/use-gpu-type", "H100", false},
+		"with a node affinity":          {on(podAsking(native), label, name), "nri-vgpu.io/use-gpu-type", "H100", false},
+		"a scheduler that knows models": {scheduled, "nri-vgpu.io/use-gpu-type", "H100", false},
+	} {
+		t.Run(title, func(t *testing.T) {
+			tt.pod.Annotations = map[string]string{tt.key: tt.value}
+			_, err := clientOf(t, plane.admin).CoreV1().Pods(fitNamespace).Create(t.Context(), tt.pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if got := apierrors.IsInvalid(err); got != tt.refused || !tt.refused && err != nil {
+				t.Fatalf("refused is %t: %v", got, err)
+			}
+			if tt.refused && !strings.Contains(err.Error(), "annotation "+tt.key+" chooses GPUs, which the scheduler does not know in scheduling.mode=fit: add a nodeSelector") {
+				t.Errorf("the API server's error: %v", err)
 			}
 		})
 	}
