@@ -4,9 +4,14 @@ package explain
 
 import (
 	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/why"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -17,7 +22,9 @@ type scheduling struct {
 	cluster fleet.Version
 	// labelled reports whether the Node has the labels of the mode fit.
 	labelled bool
-	err      error
+	// left are the waiting pods from another mode, which no scheduler can bind.
+	left []corev1.Pod
+	err  error
 }
 
 func gatherScheduling(ctx context.Context, f *fleet.Fleet, labels map[string]string) (s scheduling) {
@@ -27,12 +34,44 @@ func gatherScheduling(ctx context.Context, f *fleet.Fleet, labels map[string]str
 	}
 	cfg, _ := file.For(labels)
 	s.mode, s.labelled = cfg.Scheduling.Mode, labels[request.FitLabel] != ""
-	s.cluster, s.err = f.Version(ctx)
+	if s.cluster, s.err = f.Version(ctx); s.err != nil {
+		return s
+	}
+	waiting, err := f.PodsOn(ctx, "")
+	s.err = err
+	for i := range waiting {
+		if why.LeftFrom(&waiting[i], s.mode, cfg.Dialects) != "" {
+			s.left = append(s.left, waiting[i])
+		}
+	}
 	return s
 }
 
-// findings reports whether the cluster supports the mode, and which modes the cluster supports.
+// mostLeft bounds the pods that a finding names.
+const mostLeft = 10
+
+// findings reports whether the cluster supports the mode, which modes the cluster supports, and which
+// pods wait since another mode.
 func (s scheduling) findings() []doctor.Finding {
+	findings := s.support()
+	if len(s.left) == 0 {
+		return findings
+	}
+	named := s.left[:min(len(s.left), mostLeft)]
+	var names, commands []string
+	for i := range named {
+		names = append(names, named[i].Namespace+"/"+named[i].Name)
+		commands = append(commands, fmt.Sprintf("kubectl delete pod -n %s %s", named[i].Namespace, named[i].Name))
+	}
+	if more := len(s.left) - len(named); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return append(findings, problem("scheduling", "delete them, so that their controllers create others: "+strings.Join(commands, "; "),
+		"%d pods were created before the mode became %s, and no node starts them: %s", len(s.left), s.mode, strings.Join(names, ", ")))
+}
+
+// support reports whether the cluster supports the mode, and which modes the cluster supports.
+func (s scheduling) support() []doctor.Finding {
 	const check, choose = "scheduling", "choose another mode: docs/how-to/schedule.md"
 	switch {
 	case s.err != nil:

@@ -4,8 +4,12 @@ package explain
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
@@ -36,5 +40,28 @@ func TestScheduling(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		})
+	}
+}
+
+// TestSchedulingNamesPodsOfAnotherMode checks that a finding names the pods that wait since another
+// mode, and contains the commands.
+func TestSchedulingNamesPodsOfAnotherMode(t *testing.T) {
+	s := scheduling{mode: "sums", cluster: fleet.Version{Release: "v1.37.1", Policies: true}}
+	for i := range mostLeft + 2 {
+		s.left = append(s.left, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("pod-", i)}})
+	}
+	got := s.findings()
+	if len(got) != 2 || got[0].Level != doctor.OK || got[1].Level != doctor.Problem || got[1].Check != "scheduling" {
+		t.Fatalf("got %+v", got)
+	}
+	for text, wants := range map[string][]string{
+		got[1].Message: {"12 pods were created before the mode became sums, and no node starts them: ns/pod-0, ns/pod-1", "ns/pod-9, and 2 more"},
+		got[1].Fix:     {"kubectl delete pod -n ns pod-0; kubectl delete pod -n ns pod-1;"},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q lacks %q", text, want)
+			}
+		}
 	}
 }

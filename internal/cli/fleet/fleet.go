@@ -116,7 +116,7 @@ func (f *Fleet) Pods(ctx context.Context, namespace, labels string) ([]corev1.Po
 	return pods.Items, nil
 }
 
-// PodsOn returns the pods on a node.
+// PodsOn returns the pods on a node. The name "" returns the pods that no scheduler has bound.
 func (f *Fleet) PodsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	on := fields.OneTermEqualSelector("spec.nodeName", node).String()

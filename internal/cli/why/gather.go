@@ -29,7 +29,7 @@ func Gather(ctx context.Context, f *fleet.Fleet, namespace, name string) (Answer
 		return Answer{}, err
 	}
 	cfg := file.Config
-	a := Answer{Pod: pod}
+	a := Answer{Pod: pod, Mode: cfg.Scheduling.Mode, Left: LeftFrom(pod, cfg.Scheduling.Mode, cfg.Dialects)}
 	a.Asked, a.Invalid = request.Read(pod, cfg)
 	if a.explained() {
 		return a, nil

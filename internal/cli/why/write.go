@@ -22,6 +22,8 @@ type Answer struct {
 	Asked request.Pod
 	// Invalid is the error in the pod's request.
 	Invalid error
+	// Mode is the mode of scheduling. Left is the mode of LeftFrom.
+	Mode, Left string
 	// Nodes are the nodes with GPUs, the closest to a fit first.
 	Nodes []Node
 	// Unknown is the error if agents could not be queried.
@@ -124,6 +126,9 @@ func (a Answer) conclusion() string {
 		}
 	}
 	switch {
+	case a.Left != "":
+		return fmt.Sprintf("The pod was created with scheduling.mode=%s, and no node starts it with scheduling.mode=%s. Delete it, so that its controller creates another: kubectl delete pod -n %s %s",
+			a.Left, a.Mode, a.Pod.Namespace, a.Pod.Name)
 	case len(a.Nodes) == 0:
 		return "No node offers GPUs: kubectl vgpu doctor"
 	case fits > 0:
