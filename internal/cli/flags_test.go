@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -89,8 +90,8 @@ func TestSortBy(t *testing.T) {
 			if cmd.Flags().Lookup("sort-by") == nil {
 				return
 			}
-			args := append(strings.Fields(cmd.CommandPath())[len(strings.Fields(root.CommandPath())):], "--sort-by", "weight")
-			_, err := output(t, root, args...)
+			names := strings.Fields(cmd.CommandPath())[len(strings.Fields(root.CommandPath())):]
+			_, err := output(t, root, slices.Concat(names, []string{"--sort-by", "weight"})...)
 			if err == nil || !strings.Contains(err.Error(), `"weight"; allowed: name, `) {
 				t.Errorf("%s --sort-by weight: %v", cmd.CommandPath(), err)
 			}
