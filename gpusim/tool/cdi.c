@@ -11,6 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__aarch64__)
+#define LIBRARY_DIR "/usr/lib/aarch64-linux-gnu"
+#else
+#define LIBRARY_DIR "/usr/lib/x86_64-linux-gnu"
+#endif
+
 struct cdi_options {
 	const char *driver_dir;  /* of the two libraries, on the host */
 	const char *device_dir;  /* of the state and device files, on the host */
@@ -137,7 +143,7 @@ static bool parse_options(struct cdi_options *options, int argc, char **argv)
 	};
 	int option;
 
-	options->library_dir = "/usr/lib/x86_64-linux-gnu";
+	options->library_dir = LIBRARY_DIR;
 	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
 		if (option == 'd')
 			options->driver_dir = optarg;
@@ -169,8 +175,7 @@ int tool_cdi(int argc, char **argv)
 			"usage: gpusim cdi --driver-dir DIR --device-dir DIR [--library-dir DIR]\n"
 			"  --driver-dir   holds libcuda.so.1 and libnvidia-ml.so.1 on the host\n"
 			"  --device-dir   holds state and gpu* on the host\n"
-			"  --library-dir  of the libraries in containers, default "
-			"/usr/lib/x86_64-linux-gnu\n");
+			"  --library-dir  of the libraries in containers, default " LIBRARY_DIR "\n");
 		return 2;
 	}
 	if (!is_absolute(options.driver_dir) || !is_absolute(options.device_dir) ||
