@@ -2,11 +2,11 @@
 
 #include "clock.h"
 
+#include "now.h"
+
 #if defined __x86_64__
 #include <cpuid.h>
 #include <stdatomic.h>
-
-#include "now.h"
 #endif
 
 enum {
@@ -52,11 +52,12 @@ static bool vg_clock_is_right(const struct vg_clock *clock, uint64_t ns, uint64_
 
 static void vg_clock_set(struct vg_clock *clock, uint64_t ns, uint64_t ticks)
 {
-	if (!clock->first_ns || ticks <= clock->ticks || (clock->rate && !vg_clock_is_right(clock, ns, ticks)))
+	// Two readings may fall within one tick of the counter.
+	if (!clock->first_ns || ticks < clock->ticks || (clock->rate && !vg_clock_is_right(clock, ns, ticks)))
 		*clock = (struct vg_clock){.first_ns = ns, .first_ticks = ticks};
 	clock->ns = ns;
 	clock->ticks = ticks;
-	if (ns - clock->first_ns < vg_clock_measure_ns)
+	if (ns - clock->first_ns < vg_clock_measure_ns || ticks == clock->first_ticks)
 		return;
 	clock->rate = (uint64_t)((double)(ns - clock->first_ns) * vg_clock_unit /
 				 (double)(ticks - clock->first_ticks));

@@ -12,16 +12,10 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "base/text.h"
 #include "ldcache.h"
 #include "runpath.h"
-
-#if defined(__x86_64__)
-#define VG_ELF_MACHINE EM_X86_64
-#define VG_MULTIARCH "x86_64-linux-gnu"
-#else
-#error "finder.c does not know this architecture yet"
-#endif
 
 static const char *const vg_default_dirs[] = {
 	"/lib/" VG_MULTIARCH, "/usr/lib/" VG_MULTIARCH, "/lib64", "/usr/lib64", "/lib", "/usr/lib",

@@ -14,11 +14,12 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "loader.h"
 
 // vg_lib_dirs has the values of $LIB in the order of the attempts: Debian's value, then the values
 // of other distributions. The loader does not report its value of $LIB.
-static const char *const vg_lib_dirs[] = {"lib/x86_64-linux-gnu", "lib64", "lib"};
+static const char *const vg_lib_dirs[] = {"lib/" VG_MULTIARCH, "lib64", "lib"};
 
 enum { vg_max_text = 1024 * 1024 };
 
