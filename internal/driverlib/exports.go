@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/machine"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
@@ -62,8 +63,6 @@ const (
 	maxLibrary = 4 << 30
 	// maxTable is the greatest size of a table of dynamic symbols, in bytes.
 	maxTable = 64 << 20
-	// machine is the interposer's architecture.
-	machine  = elf.EM_X86_64
 	noteName = ".note.nri-vgpu"
 )
 
@@ -127,7 +126,7 @@ func openELF(r io.ReaderAt) (*elf.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (%w)", ErrNotLibrary, err)
 	}
-	if file.Class != elf.ELFCLASS64 || file.Data != elf.ELFDATA2LSB || file.Type != elf.ET_DYN || file.Machine != machine {
+	if file.Class != elf.ELFCLASS64 || file.Data != elf.ELFDATA2LSB || file.Type != elf.ET_DYN || file.Machine != machine.ELF {
 		return nil, fmt.Errorf("%w (it is %v %v %v %v)", ErrNotLibrary, file.Class, file.Data, file.Type, file.Machine)
 	}
 	for _, section := range file.Sections {

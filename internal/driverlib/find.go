@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/machine"
 )
 
 // defaultDirs are the directories that the dynamic loader searches last.
 var defaultDirs = []string{
-	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib",
+	"/lib/" + machine.Multiarch, "/usr/lib/" + machine.Multiarch, "/lib64", "/usr/lib64", "/lib", "/usr/lib",
 }
 
 // loaderCache is the dynamic loader's cache.

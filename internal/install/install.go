@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/install/standin"
+	"github.com/nri-vgpu/nri-vgpu/internal/machine"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
@@ -57,10 +58,10 @@ func files(source string) []file {
 func standIns() []file {
 	var list []file
 	for name, path := range map[string]string{paths.CUDALibrary: paths.ContainerCUDA, paths.NVMLLibrary: paths.ContainerNVML} {
-		for _, platform := range append([]string{""}, standin.Platforms64...) {
+		for _, platform := range append([]string{""}, machine.Platforms...) {
 			list = append(list, file{name: filepath.Join(paths.StandIns, platform, name), link: path})
 		}
-		for _, platform := range standin.Platforms32 {
+		for _, platform := range machine.Platforms32 {
 			content := standin.Library(elf.ELFCLASS32, path)
 			list = append(list, file{name: filepath.Join(paths.StandIns, platform, name), content: content, mode: 0o755})
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/install/standin"
+	"github.com/nri-vgpu/nri-vgpu/internal/machine"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
@@ -53,7 +54,7 @@ func TestInstall(t *testing.T) {
 		"vgpu-workload":     {"vgpu-workload", 0o755},
 		"ld.so.preload": {"/usr/local/nri-vgpu/preload/$PLATFORM/libcuda.so.1\n/usr/local/nri-vgpu/preload/$PLATFORM/libnvidia-ml.so.1\n" +
 			"/usr/local/nri-vgpu/lib/libcuda.so.1\n/usr/local/nri-vgpu/lib/libnvidia-ml.so.1\n", 0o644},
-		"preload/i686/libcuda.so.1": {string(standin.Library(elf.ELFCLASS32, "/usr/local/nri-vgpu/lib/libcuda.so.1")), 0o755},
+		"preload/" + machine.Platforms32[0] + "/libcuda.so.1": {string(standin.Library(elf.ELFCLASS32, "/usr/local/nri-vgpu/lib/libcuda.so.1")), 0o755},
 	} {
 		path := filepath.Join(target, name)
 		content, err := os.ReadFile(path)
@@ -64,12 +65,12 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s has mode %v, %v", name, info.Mode(), err)
 		}
 	}
-	for _, name := range []string{"", "preload", "preload/x86_64", "preload/i386"} {
+	for _, name := range []string{"", "preload", "preload/" + machine.Platforms[0], "preload/" + machine.Platforms32[0]} {
 		if info, err := os.Stat(filepath.Join(target, name)); err != nil || info.Mode().Perm() != 0o755 {
 			t.Errorf("the directory %q has mode %v, %v", name, info.Mode(), err)
 		}
 	}
-	for _, name := range []string{"", "x86_64", "haswell", "xeon_phi"} {
+	for _, name := range append([]string{""}, machine.Platforms...) {
 		link, err := os.Readlink(filepath.Join(target, "preload", name, "libnvidia-ml.so.1"))
 		if err != nil || link != "/usr/local/nri-vgpu/lib/libnvidia-ml.so.1" {
 			t.Errorf("for %q a link leads to %q, %v", name, link, err)
@@ -120,7 +121,7 @@ func TestInstallNeverRewrites(t *testing.T) {
 	if _, err := Install(source(t, "new"), dir, "2"); err != nil {
 		t.Errorf("another version: %v", err)
 	}
-	link := filepath.Join(target, paths.StandIns, "x86_64", paths.CUDALibrary)
+	link := filepath.Join(target, paths.StandIns, machine.Platforms[0], paths.CUDALibrary)
 	if err := errors.Join(os.Remove(link), os.Symlink("/elsewhere", link)); err != nil {
 		t.Fatal(err)
 	}

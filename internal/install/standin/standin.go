@@ -10,14 +10,8 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-)
 
-// Platforms32 and Platforms64 are the values that the loaders of x86 substitute for $PLATFORM. The
-// value is the kernel's value, or the processor's name in glibc before 2.37. For any other value,
-// the directory is missing, and the loader writes one line to standard error.
-var (
-	Platforms32 = []string{"i386", "i486", "i586", "i686"}
-	Platforms64 = []string{"x86_64", "haswell", "xeon_phi"}
+	"github.com/nri-vgpu/nri-vgpu/internal/machine"
 )
 
 // segments is the number of segments of a library. The segments are the whole file, the dynamic
@@ -54,9 +48,9 @@ var sizesOf = map[elf.Class]sizes{
 	elf.ELFCLASS64: {header: 64, segment: 56, word: 8, symbol: 24},
 }
 
-var machineOf = map[elf.Class]elf.Machine{elf.ELFCLASS32: elf.EM_386, elf.ELFCLASS64: elf.EM_X86_64}
+var machineOf = map[elf.Class]elf.Machine{elf.ELFCLASS32: machine.ELF32, elf.ELFCLASS64: machine.ELF}
 
-// Library returns an x86 library of this class with this name. The library has no code, no data and
+// Library returns a library of this class with this name. The library has no code, no data and
 // no symbols.
 func Library(class elf.Class, name string) []byte {
 	size := sizesOf[class]
@@ -94,7 +88,11 @@ func (w *writer) header(size sizes) {
 	ident := [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(w.class), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}
 	w.put(ident, uint16(elf.ET_DYN), uint16(machineOf[w.class]), uint32(elf.EV_CURRENT))
 	w.words(0, size.header, 0)
-	w.put(uint32(0), uint16(size.header), uint16(size.segment), uint16(segments), uint16(0), uint16(0), uint16(0))
+	var flags uint32
+	if w.class == elf.ELFCLASS32 {
+		flags = machine.Flags32
+	}
+	w.put(flags, uint16(size.header), uint16(size.segment), uint16(segments), uint16(0), uint16(0), uint16(0))
 }
 
 func (w *writer) segment(kind elf.ProgType, flags elf.ProgFlag, at, length, align uint64) {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/machine"
 )
 
 // TestLoadedByName checks that a real loader silently accepts a library of the other class behind a
@@ -42,7 +44,7 @@ func TestLoadedByName(t *testing.T) {
 	if out := run(path); !strings.Contains(out, "wrong ELF class: ELFCLASS32") {
 		t.Fatalf("alone it prints %q", out)
 	}
-	for _, platform := range Platforms64 {
+	for _, platform := range machine.Platforms {
 		write(filepath.Join(dir, platform, "libother.so.1"), Library(elf.ELFCLASS64, path))
 	}
 	if out := run(filepath.Join(dir, "$PLATFORM", "libother.so.1") + ":" + path); out != "" {
@@ -54,14 +56,14 @@ func TestLoadedByName(t *testing.T) {
 }
 
 func TestLibrary(t *testing.T) {
-	for class, machine := range machineOf {
+	for class, number := range machineOf {
 		const name = "/usr/local/nri-vgpu/lib/libcuda.so.1"
 		content := Library(class, name)
 		f, err := elf.NewFile(bytes.NewReader(content))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.Class != class || f.Machine != machine || f.Type != elf.ET_DYN || len(f.Progs) != segments {
+		if f.Class != class || f.Machine != number || f.Type != elf.ET_DYN || len(f.Progs) != segments {
 			t.Errorf("the header is %+v, with %d segments", f.FileHeader, len(f.Progs))
 		}
 		for _, p := range f.Progs {
