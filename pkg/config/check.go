@@ -281,12 +281,15 @@ func (c *checker) ownDirectory(key, path string) {
 	}
 }
 
-// template checks a path that may contain a placeholder for a GPU.
+// placeholders are the placeholders of Direct.
+var placeholders = []string{"{minor}", "{index}", "{uuid}", "{multiarch}"}
+
+// template checks a path that may contain placeholders.
 func (c *checker) template(key, path string) {
 	c.path(key, path)
 	for _, p := range placeholder.FindAllString(path, -1) {
-		if p != "{minor}" && p != "{index}" && p != "{uuid}" {
-			c.bad(key, "is %q; allowed placeholders: {minor}, {index}, {uuid}", path)
+		if !slices.Contains(placeholders, p) {
+			c.bad(key, "is %q; allowed placeholders: %s", path, strings.Join(placeholders, ", "))
 			return
 		}
 	}

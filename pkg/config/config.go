@@ -100,8 +100,8 @@ type Injection struct {
 }
 
 // Direct lists the devices and mounts that InjectDirect adds to a container. "{minor}", "{index}"
-// and "{uuid}" in a string stand for the GPU's values. A container gets an entry without a
-// placeholder once.
+// and "{uuid}" in a string stand for the GPU's values, and "{multiarch}" stands for Debian's name of
+// the node's architecture. A container gets an entry that is equal for several GPUs once.
 type Direct struct {
 	Devices []string      `toml:"devices"` // character devices
 	Mounts  []DirectMount `toml:"mounts"`

@@ -184,7 +184,7 @@ func TestParseRefuses(t *testing.T) {
 				`line 3: paths.state_dir is "/var/lib", which other programs use; allowed: a directory for nri-vgpu alone`,
 				`line 4: paths.install_dir is "/usr/local", which other programs use; allowed: a directory for nri-vgpu alone`}},
 		{"an element of a long list", "[injection.direct]\ndevices = [\n  \"/dev/a\",\n  \"/dev/nvidia{number}\",\n]", []string{
-			`line 2: injection.direct.devices[1] is "/dev/nvidia{number}"; allowed placeholders: {minor}, {index}, {uuid}`}},
+			`line 2: injection.direct.devices[1] is "/dev/nvidia{number}"; allowed placeholders: {minor}, {index}, {uuid}, {multiarch}`}},
 		{"the second of two tables",
 			"[[dialects.metagpu.device_sharing]]\nresource_name = \"a.b/c\"\n\n[[dialects.metagpu.device_sharing]]\nresource_name = \"a.b/d\"\nuuids = [\"*\", \"GPU-1\"]\ngpus = 1",
 			[]string{

@@ -39,7 +39,7 @@ func Default() Config {
 }
 
 func defaultInjection() Injection {
-	const lib = "/usr/lib/x86_64-linux-gnu/"
+	const lib = "/usr/lib/{multiarch}/"
 	return Injection{
 		Method:             InjectAuto,
 		CDIKind:            "nvidia.com/gpu",

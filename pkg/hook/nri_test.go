@@ -19,6 +19,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	"github.com/nri-vgpu/nri-vgpu/internal/machine"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
@@ -175,7 +176,7 @@ func TestInjectionDirect(t *testing.T) {
 			Mounts: []config.DirectMount{
 				{Source: "/dev/gpusim/gpu{minor}", Destination: "/dev/gpusim/gpu{minor}"},
 				{Source: "/dev/gpusim/state", Destination: "/dev/gpusim/state"},
-				{Source: "/lib/{uuid}/{index}", Destination: "/lib/x", ReadOnly: true},
+				{Source: "/lib/{uuid}/{index}", Destination: "/lib/{multiarch}/x", ReadOnly: true},
 			},
 		}
 	})
@@ -185,7 +186,7 @@ func TestInjectionDirect(t *testing.T) {
 	if m, _ := mountAt(spec, "/dev/gpusim/gpu3"); m.Source != "/dev/gpusim/gpu3" || !slices.Contains(m.Options, "rw") {
 		t.Errorf("got %+v", spec.Mounts)
 	}
-	if m, _ := mountAt(spec, "/lib/x"); m.Source != "/lib/"+gpuA+"/0" || !slices.Contains(m.Options, "ro") {
+	if m, _ := mountAt(spec, "/lib/"+machine.Multiarch+"/x"); m.Source != "/lib/"+gpuA+"/0" || !slices.Contains(m.Options, "ro") {
 		t.Errorf("got %+v", spec.Mounts)
 	}
 	if d := spec.Linux.Devices; len(d) != 1 || d[0].Path != "/dev/null" || d[0].Major != 1 || d[0].Minor != 3 || d[0].Type != "c" {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/machine"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
@@ -71,7 +72,8 @@ func visibleUUIDs(gpus []gpu.GPU) string {
 func (r Rules) injectDirect(a *Adjustment, gpus []gpu.GPU) {
 	for _, g := range gpus {
 		expand := strings.NewReplacer(
-			"{minor}", strconv.Itoa(g.Minor), "{index}", strconv.Itoa(g.Index), "{uuid}", g.UUID).Replace
+			"{minor}", strconv.Itoa(g.Minor), "{index}", strconv.Itoa(g.Index), "{uuid}", g.UUID,
+			"{multiarch}", machine.Multiarch).Replace
 		for _, node := range r.Injection.Direct.Devices {
 			if path := expand(node); !slices.Contains(a.DeviceNodes, path) {
 				a.DeviceNodes = append(a.DeviceNodes, path)
