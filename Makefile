@@ -118,6 +118,16 @@ sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
 	@for room in interposer gpusim cmd/vgpuctl/devices; do for s in asan ubsan tsan; do \
 	  $(MAKE) --no-print-directory -C $$room BUILD=$(BUILD) test-$$s || exit 1; done; done
 
+# EMULATED=1 omits tests of system calls that QEMU ignores.
+ARM64 := CC=aarch64-linux-gnu-gcc LD=aarch64-linux-gnu-ld OBJCOPY=aarch64-linux-gnu-objcopy BUILD=$(BUILD)/arm64 EMULATED=1
+.PHONY: arm64
+arm64: ## build the C parts and the agent for arm64, and run the interposer's unit tests by QEMU; runs every night
+	@tools/arm64.sh true
+	@for room in $(C_ROOMS); do $(MAKE) --no-print-directory -C $$room $(ARM64) all || exit 1; done
+	@mkdir -p $(BUILD)/arm64/bin
+	CGO_ENABLED=1 GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(GOBUILD) -o $(BUILD)/arm64/bin/ ./cmd/nri-vgpu
+	tools/arm64.sh $(MAKE) --no-print-directory -C interposer $(ARM64) unit
+
 .PHONY: storm
 storm: build ## load the memory limits for five minutes, and the pools for two; runs every night
 	$(GO) test -count=1 -timeout 30m -v ./test/storm -storm.duration=5m
