@@ -186,3 +186,18 @@ func (c *column) count(containers []Allocation, from int) {
 		before = *r
 	}
 }
+
+// peakOf returns the largest load of a pod's containers on all GPUs together at any time.
+func peakOf(containers []Allocation) load {
+	var running, top load
+	for i := range containers {
+		now := running
+		for k := range containers[i].Devices {
+			now = now.with(&containers[i].Devices[k])
+		}
+		if top = top.peak(now); containers[i].Kind != request.Init {
+			running = now
+		}
+	}
+	return top
+}

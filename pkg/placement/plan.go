@@ -64,7 +64,7 @@ func (l *Ledger) plan(pod request.Pod) (*planner, error) {
 		return p, nil
 	}
 	failed := p.todo[p.deepest.task]
-	return nil, &NoRoomError{
+	err := &NoRoomError{
 		Namespace: pod.Namespace,
 		Pod:       pod.Name,
 		Container: p.containers[failed.container].Container,
@@ -72,6 +72,12 @@ func (l *Ledger) plan(pod request.Pod) (*planner, error) {
 		GPUs:      len(failed.shares),
 		Free:      l.free(),
 	}
+	if p.counted {
+		p = l.planner(pod)
+		p.counted = false
+		err.Uncounted = p.solve(maxTries)
+	}
+	return nil, err
 }
 
 // planner returns a planner for the containers of a pod, as if some other pods had no allocations.
@@ -85,6 +91,7 @@ func (l *Ledger) planner(pod request.Pod, without ...string) *planner {
 		columns: make([]column, len(l.cards)),
 		ranks:   make([]rank, len(l.cards)),
 		settles: make([]bool, len(l.cards)),
+		counted: l.config.Dialects.Native.Amounts == config.AmountsTotal && slices.ContainsFunc(pod.Containers, initializes),
 	}
 	for _, a := range l.pods[pod.UID].containers {
 		p.containers = append(p.containers, clone(a))
@@ -134,6 +141,8 @@ type planner struct {
 	taken []int
 	// within, if not nil, restricts the search to these cards.
 	within []int
+	// counted requires that the pod holds at most what a quota counts.
+	counted bool
 	// split allows the division of shares that permit it.
 	split bool
 	most  int // the bound on a search's tries
@@ -142,6 +151,23 @@ type planner struct {
 	// hopeless is a step that no search can complete: a search stops at hopeless.
 	hopeless step
 	deepest  step // the furthest step reached, for the error
+}
+
+// initializes reports whether a container is an init container with GPUs of the native dialect.
+func initializes(c request.Container) bool {
+	return c.Kind == request.Init && c.Dialect == request.DialectNative && c.Asks()
+}
+
+// withinQuota reports whether the pod holds at most what a quota counts. A quota counts the most that the
+// pod's containers use of all GPUs at any time. The pod holds the most that the containers use of each GPU.
+// These amounts differ if an init container has other GPUs than the containers after it.
+func (p *planner) withinQuota() bool {
+	var held load
+	for g := range p.columns {
+		held = held.beside(p.columns[g].load())
+	}
+	most := peakOf(p.containers)
+	return held.memory <= most.memory && held.compute <= most.compute
 }
 
 // task is a container that has no GPUs yet.
@@ -251,7 +277,7 @@ func (p *planner) mayDivide() bool {
 // place finds GPUs for the n-th task and all later tasks.
 func (p *planner) place(n int) bool {
 	if n == len(p.todo) {
-		return true
+		return !p.counted || p.withinQuota()
 	}
 	return p.placeShare(step{task: n}, p.preferred(n), 0)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -91,10 +92,16 @@ type NoRoomError struct {
 	Share request.Share
 	GPUs  int
 	Free  []Room
+	// Uncounted reports that the GPUs have room, but the pod would hold more than a quota counts.
+	Uncounted bool
 }
 
 // Error names the request and the free capacity of every GPU.
 func (e *NoRoomError) Error() string {
+	if e.Uncounted {
+		return fmt.Sprintf("pod %s/%s would hold more than a quota counts, because an init container would have other GPUs than the containers after it, and dialects.native.amounts is %q: request the same number of GPUs in each container, or no GPU in init containers",
+			e.Namespace, e.Pod, config.AmountsTotal)
+	}
 	rooms := make([]string, len(e.Free))
 	for i, r := range e.Free {
 		rooms[i] = r.String()
