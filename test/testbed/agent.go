@@ -21,6 +21,8 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
+	nriconfig "github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 const (
@@ -88,8 +90,8 @@ func (b *Bed) Config(ctx context.Context) (string, error) {
 	return config.Data[configFile], nil
 }
 
-// SetConfig replaces the agent's config.toml and restarts the agent. SetConfig returns the previous
-// config.toml.
+// SetConfig replaces the agent's config.toml and restarts the agent. As the chart does, SetConfig lists
+// the resources of the enabled dialects. SetConfig returns the previous config.toml.
 func (b *Bed) SetConfig(ctx context.Context, content string, timeout time.Duration) (before string, err error) {
 	maps := b.Client.CoreV1().ConfigMaps(b.home)
 	config, err := maps.Get(ctx, agent, metav1.GetOptions{})
@@ -98,6 +100,9 @@ func (b *Bed) SetConfig(ctx context.Context, content string, timeout time.Durati
 	}
 	before = config.Data[configFile]
 	config.Data[configFile] = content
+	if cfg, err := nriconfig.Parse([]byte(content)); err == nil {
+		config.Data["resources"] = strings.Join(request.Names(cfg.Dialects), "\n")
+	}
 	if _, err := maps.Update(ctx, config, metav1.UpdateOptions{}); err != nil {
 		return "", fmt.Errorf("write the agent's configuration: %w", err)
 	}
