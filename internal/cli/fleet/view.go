@@ -65,37 +65,38 @@ func (f *Fleet) raw(r *rest.Request) *rest.Request {
 func (f *Fleet) ViewToken(ctx context.Context) (string, error) {
 	f.token.Lock()
 	defer f.token.Unlock()
+	// The clocks of this computer and of the API server may differ.
 	if now := time.Now(); now.After(f.token.renew) {
-		token, expires, err := f.requestToken(ctx)
+		token, err := f.requestToken(ctx)
 		if err != nil {
 			return "", err
 		}
-		f.token.text, f.token.renew = token, now.Add(expires.Sub(now)/2)
+		f.token.text, f.token.renew = token, now.Add(tokenSeconds*time.Second/2)
 	}
 	return f.token.text, nil
 }
 
-// requestToken requests a token for nri-vgpu-view, and returns the token's end.
-func (f *Fleet) requestToken(ctx context.Context) (string, time.Time, error) {
+// requestToken requests a token for nri-vgpu-view.
+func (f *Fleet) requestToken(ctx context.Context) (string, error) {
 	seconds := int64(tokenSeconds)
 	body, err := json.Marshal(authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}})
 	if err != nil {
-		return "", time.Time{}, fmt.Errorf("encode the request for a token: %w", err)
+		return "", fmt.Errorf("encode the request for a token: %w", err)
 	}
 	answer, err := f.raw(f.api.Post().Namespace(f.Namespace).Resource("serviceaccounts").Name(viewer).SubResource("token").Body(body)).DoRaw(ctx)
 	switch {
 	case apierrors.IsForbidden(err):
-		return "", time.Time{}, errNoRight
+		return "", errNoRight
 	case apierrors.IsNotFound(err):
-		return "", time.Time{}, fmt.Errorf("nri-vgpu-view is not installed in namespace %s: set view.enabled=true in the chart", f.Namespace)
+		return "", fmt.Errorf("nri-vgpu-view is not installed in namespace %s: set view.enabled=true in the chart", f.Namespace)
 	case err != nil:
-		return "", time.Time{}, fmt.Errorf("request a token for nri-vgpu-view: %w", err)
+		return "", fmt.Errorf("request a token for nri-vgpu-view: %w", err)
 	}
 	var token authenticationv1.TokenRequest
 	if err := json.Unmarshal(answer, &token); err != nil {
-		return "", time.Time{}, fmt.Errorf("read the token for nri-vgpu-view: %w", err)
+		return "", fmt.Errorf("read the token for nri-vgpu-view: %w", err)
 	}
-	return token.Status.Token, token.Status.ExpirationTimestamp.Time, nil
+	return token.Status.Token, nil
 }
 
 // ViewURL returns the URL at which the API server forwards to nri-vgpu-view, and the transport with

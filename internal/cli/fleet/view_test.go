@@ -34,7 +34,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "POST " + namespace + "serviceaccounts/nri-vgpu-viewer/token":
 		s.tokens++
 		w.WriteHeader(s.token)
-		fmt.Fprintf(w, `{"kind":"TokenRequest","status":{"token":"secret","expirationTimestamp":%q}}`, time.Now().Add(10*time.Minute).Format(time.RFC3339))
+		fmt.Fprintf(w, `{"kind":"TokenRequest","status":{"token":"secret","expirationTimestamp":%q}}`, time.Now().Add(-time.Hour).Format(time.RFC3339))
 	case "GET " + namespace + "services/https:nri-vgpu-view:https/proxy/view/fleet":
 		if r.Header.Get(agentapi.TokenHeader) != "secret" {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -57,7 +57,7 @@ func fleetOf(t *testing.T, s *server) *Fleet {
 }
 
 // TestWithoutExec checks that a user without pods/exec reads the view, with one token for several
-// queries.
+// queries. The clock of the API server is late by more than an hour.
 func TestWithoutExec(t *testing.T) {
 	s := &server{token: http.StatusCreated, fleet: agentapi.Fleet{
 		Overviews: []agentapi.Overview{{Node: "n1"}, {Node: "n2"}}, Errors: []agentapi.NodeError{{Node: "n3", Error: "it is down"}},
