@@ -55,6 +55,7 @@ func TestNodesOfThePods(t *testing.T) {
 		"every node":  {[]string{"--set-json", "gpuNodeLabels=[]"}, all, all},
 		"a selector":  {[]string{"--set", "nodeSelector.pool=a"}, []string{"chosen"}, []string{"chosen"}},
 		"an affinity": {[]string{"--set-json", "affinity.nodeAffinity=" + terms}, []string{"chosen"}, []string{"chosen"}},
+		"an empty affinity": {[]string{"--set-json", "affinity.nodeAffinity={}"}, []string{"3d", "display", "labelled", "operator", "vendor"}, all},
 		"an affinity of pods": {
 			[]string{"--set-json", `affinity.podAntiAffinity={"preferredDuringSchedulingIgnoredDuringExecution":[]}`},
 			[]string{"3d", "display", "labelled", "operator", "vendor"}, all,

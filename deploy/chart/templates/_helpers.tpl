@@ -209,7 +209,7 @@ nri-vgpu.gpuNodeLabels contains the labels that select nodes, as JSON. The list 
 values select the nodes.
 */}}
 {{- define "nri-vgpu.gpuNodeLabels" -}}
-{{- ternary list .Values.gpuNodeLabels (or (not (empty .Values.nodeSelector)) (hasKey .Values.affinity "nodeAffinity")) | toJson }}
+{{- ternary list .Values.gpuNodeLabels (or (not (empty .Values.nodeSelector)) (not (empty .Values.affinity.nodeAffinity))) | toJson }}
 {{- end }}
 
 {{/* nri-vgpu.unselected contains the names of the given Nodes without any of the labels, as JSON. */}}
