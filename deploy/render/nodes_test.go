@@ -50,11 +50,11 @@ func TestNodesOfThePods(t *testing.T) {
 		args            []string
 		selected, tasks []string
 	}{
-		"default":     {nil, []string{"3d", "display", "labelled", "operator", "vendor"}, all},
-		"one label":   {[]string{"--set", `gpuNodeLabels={nvidia.com/gpu.present}`}, []string{"operator"}, all},
-		"every node":  {[]string{"--set-json", "gpuNodeLabels=[]"}, all, all},
-		"a selector":  {[]string{"--set", "nodeSelector.pool=a"}, []string{"chosen"}, []string{"chosen"}},
-		"an affinity": {[]string{"--set-json", "affinity.nodeAffinity=" + terms}, []string{"chosen"}, []string{"chosen"}},
+		"default":           {nil, []string{"3d", "display", "labelled", "operator", "vendor"}, all},
+		"one label":         {[]string{"--set", `gpuNodeLabels={nvidia.com/gpu.present}`}, []string{"operator"}, all},
+		"every node":        {[]string{"--set-json", "gpuNodeLabels=[]"}, all, all},
+		"a selector":        {[]string{"--set", "nodeSelector.pool=a"}, []string{"chosen"}, []string{"chosen"}},
+		"an affinity":       {[]string{"--set-json", "affinity.nodeAffinity=" + terms}, []string{"chosen"}, []string{"chosen"}},
 		"an empty affinity": {[]string{"--set-json", "affinity.nodeAffinity={}"}, []string{"3d", "display", "labelled", "operator", "vendor"}, all},
 		"an affinity of pods": {
 			[]string{"--set-json", `affinity.podAntiAffinity={"preferredDuringSchedulingIgnoredDuringExecution":[]}`},

@@ -323,7 +323,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"the mode fit before 1.36":     {[]string{"--set", "config.scheduling.mode=fit", "--kube-version", "1.35.0"}, "needs Kubernetes 1.36"},
 		"other dialects in a pool": {[]string{"--set", "config.scheduling.mode=fit", "--kube-version", "1.36.0", "--set", "config.pool[0].name=few",
 			"--set", "config.pool[0].node_selector=a", "--set", "config.pool[0].dialects.native.number=example.com/gpus"}, "pool few has other dialects"},
-		"no TOML": {[]string{"--set", "configFile=x"}, "no TOML"},
+		"no TOML":           {[]string{"--set", "configFile=x"}, "no TOML"},
+		"a port of metrics": {[]string{"--set", "view.enabled=true", "--set", "view.agentPort=9394"}, "choose another port"},
+		"a port of probes":  {[]string{"--set", "view.enabled=true", "--set", "view.agentPort=9396"}, "choose another port"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := helm(t, append([]string{"template", "nri-vgpu", chart, "--namespace", "nri-vgpu-system"}, test.args...)...)
