@@ -3,6 +3,7 @@
 package main
 
 import (
+	"debug/elf"
 	"fmt"
 	"io/fs"
 	"os"
@@ -49,13 +50,41 @@ type options struct {
 	build, source, version string
 }
 
-// makeImage writes the archive. containerd, CRI-O's tools and Docker can load the archive.
-func makeImage(o options, archive string) error {
-	files, err := content(o)
+// makeImage writes the archive of one build. containerd, CRI-O's tools and Docker can load the archive.
+func makeImage(describe func(options) (image.Spec, error), o options, archive string) error {
+	spec, err := describe(o)
 	if err != nil {
 		return err
 	}
-	return writeArchive(archive, image.Spec{
+	return writeArchive(archive, spec)
+}
+
+// makeIndex writes the archive of one image for the architectures of several builds. The archive has
+// no manifest for Docker, whose format has room for one architecture.
+func makeIndex(describe func(options) (image.Spec, error), o options, builds []string, archive string) error {
+	var specs []image.Spec
+	for _, build := range builds {
+		o.build = build
+		spec, err := describe(o)
+		if err != nil {
+			return err
+		}
+		specs = append(specs, spec)
+	}
+	return image.BuildIndex(archive, specs...)
+}
+
+// agentSpec describes the image of nri-vgpu.
+func agentSpec(o options) (image.Spec, error) {
+	files, err := content(o)
+	if err != nil {
+		return image.Spec{}, err
+	}
+	architecture, err := architectureOf(filepath.Join(o.build, "bin", "nri-vgpu"))
+	if err != nil {
+		return image.Spec{}, err
+	}
+	return image.Spec{
 		Name:       version.Image(o.version),
 		Files:      files,
 		Env:        []string{"PATH=" + root + "/bin"},
@@ -63,29 +92,53 @@ func makeImage(o options, archive string) error {
 		User:       "0:0",
 		WorkingDir: "/",
 		Labels:     labels(o, "nri-vgpu", "Share NVIDIA GPUs among pods, by extended resources and NRI"),
-	})
+
+		Architecture: architecture,
+	}, nil
 }
 
-// makeScheduler writes the archive of nri-vgpu-scheduler, a static program.
-func makeScheduler(o options, archive string) error {
+// architectures contains Go's names of the architectures of images.
+var architectures = map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64"}
+
+// architectureOf returns Go's name of a program's architecture.
+func architectureOf(program string) (string, error) {
+	f, err := elf.Open(program)
+	if err != nil {
+		return "", fmt.Errorf("architecture of %s: %w", program, err)
+	}
+	defer f.Close()
+	if name := architectures[f.Machine]; name != "" {
+		return name, nil
+	}
+	return "", fmt.Errorf("architecture of %s: %s is neither amd64 nor arm64", program, f.Machine)
+}
+
+// schedulerSpec describes the image of nri-vgpu-scheduler, a static program.
+func schedulerSpec(o options) (image.Spec, error) {
 	const program = "/usr/local/bin/nri-vgpu-scheduler"
 	programs := map[string]string{program: filepath.Join(o.build, "bin", "nri-vgpu-scheduler")}
 	files, err := image.Programs(programs)
 	if err != nil {
-		return err
+		return image.Spec{}, err
 	}
 	notices, err := thirdParty(filepath.Join(o.source, "scheduler"), programs, nil)
 	if err != nil {
-		return err
+		return image.Spec{}, err
 	}
-	return writeArchive(archive, image.Spec{
+	architecture, err := architectureOf(programs[program])
+	if err != nil {
+		return image.Spec{}, err
+	}
+	return image.Spec{
 		Name:       version.SchedulerImage(o.version),
 		Files:      append(append(image.BaseLayout(), files...), common(o, notices)...),
 		Entrypoint: []string{program},
 		User:       "65532:65532",
 		WorkingDir: "/",
 		Labels:     labels(o, "nri-vgpu-scheduler", "kube-scheduler that fits pods to single GPUs"),
-	})
+
+		Architecture: architecture,
+	}, nil
 }
 
 func labels(o options, title, description string) map[string]string {

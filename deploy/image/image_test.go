@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -53,14 +54,14 @@ func write(t *testing.T, file string, content []byte) {
 func TestImage(t *testing.T) {
 	o := testBuild(t)
 	archive := filepath.Join(t.TempDir(), "image.tar")
-	if err := makeImage(o, archive); err != nil {
+	if err := makeImage(agentSpec, o, archive); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("docker load finds the image by name", func(t *testing.T) { checkDocker(t, archive) })
 	t.Run("content", func(t *testing.T) { checkContent(t, archive) })
 	t.Run("the same build makes the same archive", func(t *testing.T) {
 		again := filepath.Join(t.TempDir(), "again.tar")
-		if err := makeImage(o, again); err != nil {
+		if err := makeImage(agentSpec, o, again); err != nil {
 			t.Fatal(err)
 		}
 		a, err := os.ReadFile(archive)
@@ -127,7 +128,8 @@ func checkContent(t *testing.T, archive string) {
 	for n := range entries {
 		names = append(names, filepath.Base(n))
 	}
-	for _, want := range append([]string{"libc.so.6", "ld-linux-x86-64.so.2"}, nvmlNeeds...) {
+	loader := map[string]string{"amd64": "ld-linux-x86-64.so.2", "arm64": "ld-linux-aarch64.so.1"}[runtime.GOARCH]
+	for _, want := range append([]string{"libc.so.6", loader}, nvmlNeeds...) {
 		if !slices.Contains(names, want) {
 			t.Errorf("%s is missing", want)
 		}
@@ -189,7 +191,7 @@ func TestImageRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			archive := filepath.Join(t.TempDir(), "image.tar")
-			err := makeImage(o, archive)
+			err := makeImage(agentSpec, o, archive)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error is %v, want it to name %s", err, tt.want)
 			}

@@ -67,34 +67,69 @@ type Spec struct {
 	Plain      bool
 	WorkingDir string
 	Labels     map[string]string
+	// Architecture is Go's name of the programs' architecture. "" means the architecture of this
+	// machine.
+	Architecture string
 }
 
 // Build writes an OCI archive of one image to the file at archive. Build replaces the file
 // atomically.
 func Build(archive string, spec Spec) error {
 	img, err := assemble(spec)
+	if err == nil {
+		err = write(archive, spec.Name, img)
+	}
 	if err != nil {
-		return fmt.Errorf("image %s: %w", spec.Name, err)
-	}
-	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
-		return fmt.Errorf("image %s: %w", spec.Name, err)
-	}
-	scratch, err := os.MkdirTemp(filepath.Dir(archive), ".image-")
-	if err != nil {
-		return fmt.Errorf("image %s: %w", spec.Name, err)
-	}
-	defer os.RemoveAll(scratch)
-	if err := writeLayout(filepath.Join(scratch, "layout"), spec.Name, img); err != nil {
-		return fmt.Errorf("image %s: %w", spec.Name, err)
-	}
-	packed := filepath.Join(scratch, "archive.tar")
-	if err := pack(packed, filepath.Join(scratch, "layout")); err != nil {
-		return fmt.Errorf("image %s: %w", spec.Name, err)
-	}
-	if err := os.Rename(packed, archive); err != nil {
 		return fmt.Errorf("image %s: %w", spec.Name, err)
 	}
 	return nil
+}
+
+// BuildIndex writes an OCI archive of one image for several architectures. The specs have the same
+// name. BuildIndex replaces the file at archive atomically.
+func BuildIndex(archive string, specs ...Spec) error {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, spec := range specs {
+		img, err := assemble(spec)
+		if err != nil {
+			return fmt.Errorf("image %s for %s: %w", spec.Name, spec.architecture(), err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{
+			Platform: &v1.Platform{OS: "linux", Architecture: spec.architecture()},
+		}})
+	}
+	if err := write(archive, specs[0].Name, index); err != nil {
+		return fmt.Errorf("image %s: %w", specs[0].Name, err)
+	}
+	return nil
+}
+
+// architecture returns Go's name of the image's architecture.
+func (s Spec) architecture() string {
+	if s.Architecture != "" {
+		return s.Architecture
+	}
+	return runtime.GOARCH
+}
+
+// write writes an archive of content with a name.
+func write(archive, name string, content mutate.Appendable) error {
+	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp(filepath.Dir(archive), ".image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	if err := writeLayout(filepath.Join(scratch, "layout"), name, content); err != nil {
+		return err
+	}
+	packed := filepath.Join(scratch, "archive.tar")
+	if err := pack(packed, filepath.Join(scratch, "layout")); err != nil {
+		return err
+	}
+	return os.Rename(packed, archive)
 }
 
 // assemble returns an image of one layer, in memory.
@@ -117,7 +152,7 @@ func assemble(spec Spec) (v1.Image, error) {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	file = file.DeepCopy()
-	file.OS, file.Architecture, file.Created = "linux", runtime.GOARCH, v1.Time{Time: epoch}
+	file.OS, file.Architecture, file.Created = "linux", spec.architecture(), v1.Time{Time: epoch}
 	file.Config = v1.Config{
 		Env:        spec.Env,
 		Entrypoint: spec.Entrypoint,
@@ -223,13 +258,19 @@ func tarMode(m fs.FileMode) int64 {
 	return mode
 }
 
-func writeLayout(dir, name string, img v1.Image) error {
+func writeLayout(dir, name string, content mutate.Appendable) error {
 	index, err := layout.Write(dir, empty.Index)
 	if err != nil {
 		return fmt.Errorf("write the layout: %w", err)
 	}
 	tag := name[strings.LastIndexByte(name, ':')+1:]
-	err = index.AppendImage(img, layout.WithAnnotations(map[string]string{containerdName: name, ociRefName: tag}))
+	annotations := layout.WithAnnotations(map[string]string{containerdName: name, ociRefName: tag})
+	switch c := content.(type) {
+	case v1.ImageIndex:
+		err = index.AppendIndex(c, annotations)
+	case v1.Image:
+		err = index.AppendImage(c, annotations)
+	}
 	if err != nil {
 		return fmt.Errorf("write the layout: %w", err)
 	}

@@ -236,3 +236,64 @@ func TestResolverSkipsScripts(t *testing.T) {
 		t.Error("found a library in an empty directory")
 	}
 }
+
+func TestBuildIndex(t *testing.T) {
+	archive := filepath.Join(t.TempDir(), "image.tar")
+	var specs []Spec
+	for _, architecture := range []string{"amd64", "arm64"} {
+		specs = append(specs, Spec{
+			Name: "localhost/a/b:c", Architecture: architecture,
+			Files: []File{{Path: "/etc/architecture", Content: []byte(architecture)}},
+		})
+	}
+	if err := BuildIndex(archive, specs...); err != nil {
+		t.Fatal(err)
+	}
+	if name, err := Name(archive); err != nil || name != "localhost/a/b:c" {
+		t.Errorf("the archive's image is %q, %v", name, err)
+	}
+	outer, err := unpack(t, archive).ImageIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := outer.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := outer.ImageIndex(list.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range manifest.Manifests {
+		img, err := index.Image(m.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, m.Platform.String()+" "+config.Architecture)
+	}
+	if diff := cmp.Diff([]string{"linux/amd64 amd64", "linux/arm64 arm64"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLibraryPath(t *testing.T) {
+	for file, want := range map[string]string{
+		"/lib/x86_64-linux-gnu/libc.so.6":           "/usr/lib/x86_64-linux-gnu/libc.so.6",
+		"/usr/aarch64-linux-gnu/lib/libc.so.6":      "/usr/lib/aarch64-linux-gnu/libc.so.6",
+		"/usr/lib/aarch64-linux-gnu/libc.so.6":      "/usr/lib/aarch64-linux-gnu/libc.so.6",
+		"/opt/aarch64-linux-gnu/lib/libsomething.1": "/opt/aarch64-linux-gnu/lib/libsomething.1",
+	} {
+		if got := libraryPath(file); got != want {
+			t.Errorf("%s is at %s, want %s", file, got, want)
+		}
+	}
+}

@@ -87,7 +87,11 @@ func (r *resolver) resolve(file string) error {
 	}
 	defer f.Close()
 	if interpreter := interpreterOf(f); interpreter != "" {
-		if err := r.add(interpreter); err != nil {
+		found, err := r.interpreter(interpreter, f.Machine)
+		if err != nil {
+			return fmt.Errorf("dynamic linker of %s: %w", file, err)
+		}
+		if err := r.add(mergedPath(interpreter), found); err != nil {
 			return err
 		}
 	}
@@ -100,16 +104,23 @@ func (r *resolver) resolve(file string) error {
 		if err != nil {
 			return fmt.Errorf("libraries of %s: %w", file, err)
 		}
-		if err := r.add(found); err != nil {
+		if err := r.add(libraryPath(found), found); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// interpreter returns the path on this machine of a program's dynamic linker.
+func (r *resolver) interpreter(file string, machine elf.Machine) (string, error) {
+	if _, err := os.Stat(file); err == nil {
+		return file, nil
+	}
+	return r.find(filepath.Base(file), machine)
+}
+
 // add adds a library and its dependencies, unless the library is already there.
-func (r *resolver) add(file string) error {
-	target := mergedPath(file)
+func (r *resolver) add(target, file string) error {
 	if _, done := r.seen[target]; done {
 		return nil
 	}
@@ -157,10 +168,30 @@ func mergedPath(file string) string {
 	return path.Clean(file)
 }
 
-// libraryDirs returns the dynamic linker's directories on this machine.
+// libraryPath returns the path of a library in an image. A library of Debian's cross compiler has the
+// same path as on a machine of the library's architecture.
+func libraryPath(file string) string {
+	for _, m := range multiarch {
+		if name, cross := strings.CutPrefix(file, crossDir(m)+"/"); cross {
+			return path.Join("/usr/lib", m, name)
+		}
+	}
+	return mergedPath(file)
+}
+
+// multiarch contains Debian's names of the architectures.
+var multiarch = []string{"x86_64-linux-gnu", "aarch64-linux-gnu"}
+
+// crossDir returns the directory of the libraries of Debian's cross compiler for an architecture.
+func crossDir(multiarch string) string { return path.Join("/usr", multiarch, "lib") }
+
+// libraryDirs returns the dynamic linker's directories on this machine, and the directories of cross
+// compilers.
 func libraryDirs() []string {
-	dirs := []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
-		"/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"}
+	var dirs []string
+	for _, m := range multiarch {
+		dirs = append(dirs, "/lib/"+m, "/usr/lib/"+m, crossDir(m))
+	}
 	configs, _ := filepath.Glob("/etc/ld.so.conf.d/*.conf")
 	for _, config := range append(configs, "/etc/ld.so.conf") {
 		dirs = append(dirs, configuredDirs(config)...)
