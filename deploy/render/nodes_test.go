@@ -43,6 +43,8 @@ func TestNodesOfThePods(t *testing.T) {
 		"excluded": {"nri-vgpu.io/gpu": "false"},
 		"chosen":   {"pool": "a"},
 		"plain":    {},
+		"arm64":    {"nri-vgpu.io/gpu": "true", "kubernetes.io/arch": "arm64"},
+		"s390x":    {"nri-vgpu.io/gpu": "true", "kubernetes.io/arch": "s390x"},
 	}
 	all := []string{"3d", "chosen", "display", "excluded", "labelled", "operator", "plain", "vendor"}
 	terms := `{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"pool","operator":"In","values":["a"]}]}]}}`
@@ -52,6 +54,7 @@ func TestNodesOfThePods(t *testing.T) {
 	}{
 		"default":           {nil, []string{"3d", "display", "labelled", "operator", "vendor"}, all},
 		"one label":         {[]string{"--set", `gpuNodeLabels={nvidia.com/gpu.present}`}, []string{"operator"}, all},
+		"one architecture":  {[]string{"--set", "architectures={arm64}"}, []string{"arm64"}, []string{"arm64"}},
 		"every node":        {[]string{"--set-json", "gpuNodeLabels=[]"}, all, all},
 		"a selector":        {[]string{"--set", "nodeSelector.pool=a"}, []string{"chosen"}, []string{"chosen"}},
 		"an affinity":       {[]string{"--set-json", "affinity.nodeAffinity=" + terms}, []string{"chosen"}, []string{"chosen"}},

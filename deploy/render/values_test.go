@@ -81,6 +81,7 @@ var arrivals = []struct {
 			{"fullnameOverride", `"own-name"`, "name: own-name\n"},
 			{"image.digest", `"sha256:` + strings.Repeat("a", 64) + `"`, "@sha256:" + strings.Repeat("a", 64)},
 			{"driver.root", `"/run/nvidia/driver"`, "--driver-root=/host/run/nvidia/driver"},
+			{"architectures", `["arm64"]`, `values: ["arm64"]`},
 			{"gpuNodeLabels", `["own-label"]`, "own-label"},
 			{"configFile", `"[log]\nlevel = \"debug\"\n"`, `level = "debug"`},
 			{"view.enabled", `true`, "name: nri-vgpu-view\n"},

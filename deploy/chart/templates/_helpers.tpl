@@ -195,7 +195,7 @@ affinity:
             - {key: {{ . }}, operator: In, values: ["true"]}
             {{- end }}
             - {key: kubernetes.io/os, operator: In, values: [linux]}
-            - {key: kubernetes.io/arch, operator: In, values: [amd64]}
+            - {key: kubernetes.io/arch, operator: In, values: {{ $.root.Values.architectures | toJson }}}
         {{- end }}
     {{- end }}
 {{- with .imagePullSecrets }}
