@@ -26,6 +26,10 @@ IN_SCHEDULER := CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath' GOWORK=off $(GO)
 SCHEDULER_STAMP := -X k8s.io/component-base/version.gitVersion=$(shell sed -n 's/^	k8s.io\/kubernetes \(v[^ ]*\).*/\1/p' scheduler/go.mod)
 
 C_ROOMS := include interposer gpusim test/workload cmd/vgpuctl/devices bench/overhead/calls
+SCHEDULER_BUILD := $(IN_SCHEDULER) build -buildvcs=false -ldflags '$(LDFLAGS) $(SCHEDULER_STAMP)'
+
+# STATIC lists the programs that need no C library.
+STATIC := ./cmd/extended-resource-patcher ./cmd/vgpuctl ./cmd/nri-vgpu-guard ./cmd/nri-vgpu-view
 
 .DEFAULT_GOAL := help
 
@@ -54,7 +58,7 @@ build: c go ## build everything into build/
 go:
 	@mkdir -p $(BUILD)/bin
 	$(GOBUILD) -o $(BUILD)/bin/ ./cmd/nri-vgpu
-	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/bin/ ./cmd/extended-resource-patcher ./cmd/vgpuctl ./cmd/nri-vgpu-guard ./cmd/nri-vgpu-view
+	CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/bin/ $(STATIC)
 	ln -sf vgpuctl $(BUILD)/bin/kubectl-vgpu
 	ln -sf vgpuctl $(BUILD)/bin/kubectl_complete-vgpu
 	$(GOBUILD) -o $(BUILD)/bin/ ./test/cluster/cmd/localcluster ./test/demo
@@ -62,8 +66,7 @@ go:
 .PHONY: scheduler
 scheduler: ## build nri-vgpu-scheduler, which is kube-scheduler with a plugin, and its image
 	@mkdir -p $(BUILD)/bin
-	cd scheduler && $(IN_SCHEDULER) build -buildvcs=false \
-	  -ldflags '$(LDFLAGS) $(SCHEDULER_STAMP)' -o $(BUILD)/bin/ ./cmd/nri-vgpu-scheduler
+	cd scheduler && $(SCHEDULER_BUILD) -o $(BUILD)/bin/ ./cmd/nri-vgpu-scheduler
 	$(GO) run ./deploy/image --scheduler --build $(BUILD) --version $(VERSION) --output $(BUILD)/image/nri-vgpu-scheduler.tar
 
 .PHONY: c
@@ -121,12 +124,16 @@ sanitize: build ## run the C tests under Address-, UB- and ThreadSanitizer
 # EMULATED=1 omits tests of system calls that QEMU ignores.
 ARM64 := CC=aarch64-linux-gnu-gcc LD=aarch64-linux-gnu-ld OBJCOPY=aarch64-linux-gnu-objcopy BUILD=$(BUILD)/arm64 EMULATED=1
 .PHONY: arm64
-arm64: ## build the C parts and the agent for arm64, and run the interposer's unit tests by QEMU; runs every night
+arm64: arm64-build ## build for arm64, and run the interposer's unit tests by QEMU; runs every night
+	tools/arm64.sh $(MAKE) --no-print-directory -C interposer $(ARM64) unit
+
+.PHONY: arm64-build
+arm64-build:
 	@tools/arm64.sh true
 	@for room in $(C_ROOMS); do $(MAKE) --no-print-directory -C $$room $(ARM64) all || exit 1; done
 	@mkdir -p $(BUILD)/arm64/bin
 	CGO_ENABLED=1 GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(GOBUILD) -o $(BUILD)/arm64/bin/ ./cmd/nri-vgpu
-	tools/arm64.sh $(MAKE) --no-print-directory -C interposer $(ARM64) unit
+	CGO_ENABLED=0 GOARCH=arm64 $(GOBUILD) -o $(BUILD)/arm64/bin/ $(STATIC)
 
 .PHONY: storm
 storm: build ## load the memory limits for five minutes, and the pools for two; runs every night
@@ -239,6 +246,13 @@ image: build ## make the OCI image build/image/nri-vgpu.tar, without a container
 man: ## write manual pages and shell completions into build/man and build/completions
 	$(GO) run ./tools/man --output $(BUILD) --date "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
 
-.PHONY: plugin
-plugin: build ## pack kubectl's plugin into build/kubectl-vgpu_linux_amd64.tar.gz
-	tar -czf $(BUILD)/kubectl-vgpu_linux_amd64.tar.gz --owner=0 --group=0 --dereference -C $(BUILD)/bin kubectl-vgpu -C $(CURDIR) LICENSE
+RELEASE := $(BUILD)/release/$(VERSION)
+.PHONY: release
+release: build scheduler arm64-build ## write all files of a release into build/release/VERSION; RELEASE_KEY=private.pem
+	cd scheduler && GOARCH=arm64 $(SCHEDULER_BUILD) -o $(BUILD)/arm64/bin/ ./cmd/nri-vgpu-scheduler
+	rm -rf $(RELEASE)
+	$(GO) run ./deploy/image --build $(BUILD) --and $(BUILD)/arm64 --version $(VERSION) --output $(RELEASE)/nri-vgpu-image.tar
+	$(GO) run ./deploy/image --scheduler --build $(BUILD) --and $(BUILD)/arm64 --version $(VERSION) --output $(RELEASE)/nri-vgpu-scheduler-image.tar
+	$(GO) run ./deploy/release --build $(BUILD) --build $(BUILD)/arm64 --version $(VERSION) --output $(RELEASE) \
+	  --date "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
+	$(if $(RELEASE_KEY),openssl dgst -sha256 -sign "$(RELEASE_KEY)" -out $(RELEASE)/SHA256SUMS.sig $(RELEASE)/SHA256SUMS)

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"fmt"
+	"path/filepath"
+	"text/template"
+)
+
+// writePrograms packs kubectl's plugin and vgpuctl, which are one program under two names.
+func writePrograms(o options) error {
+	for _, build := range o.builds {
+		program := filepath.Join(build, "bin", "vgpuctl")
+		architecture, err := setting(program, "GOARCH")
+		if err != nil {
+			return err
+		}
+		for _, name := range []string{"kubectl-vgpu", "vgpuctl"} {
+			content, err := archive([]entry{
+				{path: name, source: program, executable: true},
+				{path: "LICENSE", source: filepath.Join(o.source, "LICENSE")},
+			})
+			if err != nil {
+				return err
+			}
+			if err := o.write(fmt.Sprintf("%s_linux_%s.tar.gz", name, architecture), content); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// setting returns a setting with which Go built a program.
+func setting(program, key string) (string, error) {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		return "", fmt.Errorf("read how Go built %s: %w", program, err)
+	}
+	for _, s := range info.Settings {
+		if s.Key == key {
+			return s.Value, nil
+		}
+	}
+	return "", fmt.Errorf("read how Go built %s: no %s", program, key)
+}
+
+// writeKrew writes krew's manifest from the template for krew's release bot.
+func writeKrew(o options) error {
+	const name = "vgpu.yaml"
+	asset := func(uri, tag string) (string, error) {
+		var address bytes.Buffer
+		parsed, err := template.New("uri").Parse(uri)
+		if err != nil {
+			return "", err
+		}
+		if err := parsed.Execute(&address, map[string]string{"TagName": tag}); err != nil {
+			return "", err
+		}
+		sum, err := o.sum(filepath.Base(address.String()))
+		return fmt.Sprintf("uri: %s\n      sha256: %s", &address, sum), err
+	}
+	parsed, err := template.New(name).Funcs(template.FuncMap{"addURIAndSha": asset}).
+		ParseFiles(filepath.Join(o.source, "deploy", "krew", name))
+	if err != nil {
+		return err
+	}
+	var manifest bytes.Buffer
+	if err := parsed.Execute(&manifest, map[string]string{"TagName": "v" + o.version}); err != nil {
+		return err
+	}
+	return o.write(name, manifest.Bytes())
+}

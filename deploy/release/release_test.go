@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/spdx/tools-golang/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
+)
+
+const testVersion = "1.2.3"
+
+// testRelease writes a release, in which this test's executable replaces the programs.
+func testRelease(t *testing.T) options {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := t.TempDir()
+	if err := os.Mkdir(filepath.Join(build, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range released {
+		if err := os.Symlink(self, filepath.Join(build, "bin", program)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := options{source: "../..", version: testVersion, output: t.TempDir(), builds: []string{build}, seconds: 1}
+	// krew's manifest names an archive for each architecture.
+	for _, architecture := range []string{"amd64", "arm64"} {
+		if err := o.write("kubectl-vgpu_linux_"+architecture+".tar.gz", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := release(o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func read(t *testing.T, o options, name string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(o.output, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func TestReleasesOfOneBuildAreEqual(t *testing.T) {
+	first, second := testRelease(t), testRelease(t)
+	if a, b := read(t, first, checksums), read(t, second, checksums); !bytes.Equal(a, b) {
+		t.Errorf("the checksums differ:\n%s\n%s", a, b)
+	}
+	check := exec.CommandContext(t.Context(), "sha256sum", "--check", "--strict", checksums)
+	check.Dir = first.output
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("sha256sum: %v\n%s", err, out)
+	}
+	files, err := first.files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if covered := strings.Count(string(read(t, first, checksums)), "\n"); covered != len(files)-1 {
+		t.Errorf("the checksums cover %d of %d files", covered, len(files)-1)
+	}
+}
+
+func TestReleaseRefusesVersions(t *testing.T) {
+	for _, version := range []string{"", "1.2", "v1.2.3", "1.2.3+build"} {
+		if err := release(options{version: version}); err == nil || !strings.Contains(err.Error(), "semantic version") {
+			t.Errorf("version %q: the error is %v", version, err)
+		}
+	}
+}
+
+func TestArchiveOfThePlugin(t *testing.T) {
+	o := testRelease(t)
+	compressed, err := gzip.NewReader(bytes.NewReader(read(t, o, "kubectl-vgpu_linux_"+runtime.GOARCH+".tar.gz")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	modes := map[string]int64{}
+	for r := tar.NewReader(compressed); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		modes[header.Name] = header.Mode
+	}
+	if len(modes) != 2 || modes["kubectl-vgpu"] != 0o755 || modes["LICENSE"] != 0o644 {
+		t.Errorf("the archive contains %v", modes)
+	}
+}
+
+func TestKrewsManifest(t *testing.T) {
+	o := testRelease(t)
+	var manifest struct {
+		Spec struct {
+			Version   string
+			Platforms []struct{ URI, SHA256, Bin string }
+		}
+	}
+	if err := yaml.Unmarshal(read(t, o, "vgpu.yaml"), &manifest); err != nil {
+		t.Fatal(err)
+	}
+	if manifest.Spec.Version != "v1.2.3" || len(manifest.Spec.Platforms) != 2 {
+		t.Errorf("the manifest is %+v", manifest)
+	}
+	for _, p := range manifest.Spec.Platforms {
+		const prefix = "https://github.com/nri-vgpu/nri-vgpu/releases/download/v1.2.3/"
+		name, ours := strings.CutPrefix(p.URI, prefix)
+		if !ours || p.Bin != "kubectl-vgpu" {
+			t.Errorf("a platform is %+v", p)
+		}
+		if sum, err := o.sum(name); err != nil || sum != p.SHA256 {
+			t.Errorf("the checksum of %s is %s, want %s, %v", name, p.SHA256, sum, err)
+		}
+	}
+}
+
+func TestSBOM(t *testing.T) {
+	o := testRelease(t)
+	document, err := json.Read(bytes.NewReader(read(t, o, "nri-vgpu-1.2.3.spdx.json")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range document.Packages {
+		names = append(names, p.PackageName)
+	}
+	for _, want := range []string{"github.com/nri-vgpu/nri-vgpu", "stdlib", "github.com/spdx/tools-golang"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("the SBOM lacks %s", want)
+		}
+	}
+	if len(document.Relationships) != len(names) {
+		t.Errorf("%d relationships for %d packages", len(document.Relationships), len(names))
+	}
+}
+
+// TestChartFromARegistry pushes the chart to a registry by helm, and renders the chart from there.
+func TestChartFromARegistry(t *testing.T) {
+	o := testRelease(t)
+	root, err := filepath.Abs(o.source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := components.HelmProgram(t.Context(), root, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(registry.New())
+	defer server.Close()
+	home := t.TempDir()
+	helm := func(args ...string) string {
+		cmd := exec.CommandContext(t.Context(), program, append(args, "--plain-http")...)
+		cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home, "NO_PROXY=*", "no_proxy=*")
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, &errs)
+		}
+		return string(out)
+	}
+	charts := "oci://" + strings.TrimPrefix(server.URL, "http://") + "/charts"
+	helm("push", filepath.Join(o.output, "nri-vgpu-1.2.3.tgz"), charts)
+	rendered := helm("template", "nri-vgpu", charts+"/nri-vgpu", "--version", testVersion, "--set", "manifest=install")
+	fromSource := string(read(t, o, "nri-vgpu.yaml"))
+	const image = "image: ghcr.io/nri-vgpu/nri-vgpu:1.2.3\n"
+	if n := strings.Count(rendered, image); n == 0 || n != strings.Count(fromSource, image) {
+		t.Errorf("%d containers of the chart and %d of the manifest have the release's image", n, strings.Count(fromSource, image))
+	}
+	if strings.Contains(rendered+fromSource, "0.1.0-dev") {
+		t.Error("the version of the source tree remains")
+	}
+	if !strings.Contains(rendered, "slots_per_gpu") {
+		t.Error("the chart lacks the files behind links")
+	}
+}
