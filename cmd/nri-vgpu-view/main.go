@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
@@ -24,8 +25,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
-// serviceAccountToken is the path at which kubelet mounts the token of a pod's service account.
-const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token" //nolint:gosec // a path, not a token
+// agentToken is the path at which the chart mounts the token for the agents.
+const agentToken = "/var/run/secrets/nri-vgpu-agent/token" //nolint:gosec // a path, not a token
 
 // answersShare is the number of times that the answers of all agents fit into the memory limit. The
 // page, its copies for slow readers, and answers that are decoded take the rest.
@@ -47,7 +48,7 @@ func command() *cobra.Command {
 		Short: "Serve the GPUs of a cluster, their containers and their use, as JSON and as a web page",
 		Long: `Serve the GPUs of a cluster, their containers and their use, as JSON and as a web page.
 
-Clients need a token with the right to get the nonResourceURLs /view/ and /view/*. They
+Clients need a token with the right to get the nonResourceURL /view/*. They
 connect directly, or through the API server: kubectl vgpu view.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
@@ -56,7 +57,7 @@ connect directly, or through the API server: kubectl vgpu view.`,
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "path of a kubeconfig; default: the pod's service account")
 	set.StringVar(&f.namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the agents; default: $POD_NAMESPACE")
 	set.StringVar(&f.agentPort, "agent-port", "9398", "port of the agents' --overview-address")
-	set.StringVar(&f.tokenFile, "token-file", serviceAccountToken, "file with the token for the agents, which needs the right to get /overview")
+	set.StringVar(&f.tokenFile, "token-file", agentToken, "file with the token for the agents, which needs the audience "+agentapi.OverviewAudience+" and the right to get "+agentapi.OverviewPath)
 	set.StringVar(&f.address, "address", ":9443", "address that serves the data and the page, over TLS")
 	set.StringVar(&f.probes, "probe-address", ":9397", "address that serves /healthz, /readyz and /metrics; empty: do not serve")
 	set.StringVar(&f.certificates, "certificate-dir", "", "directory of tls.crt and tls.key; default: a self-signed certificate")
@@ -90,7 +91,11 @@ func run(ctx context.Context, f flags) error {
 	log.Info("starting", "version", version.Version, "namespace", f.namespace)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return endpoint.ServeAuthorized(ctx, f.address, v.Handler(ctx), reviews, f.certificates, log)
+		access := endpoint.Access{
+			Reviews: reviews, Path: agentapi.ViewPath + "*",
+			SharedAccount: "system:serviceaccount:" + f.namespace + ":" + fleet.Viewer,
+		}
+		return endpoint.ServeAuthorized(ctx, f.address, v.Handler(ctx), access, f.certificates, log)
 	})
 	group.Go(func() error {
 		return endpoint.Run(ctx, endpoint.Options{Address: f.probes, Probes: probes(), Metrics: metrics(), Log: log})

@@ -108,7 +108,8 @@ func Run(ctx context.Context, o Options) error {
 	})
 	if o.OverviewAddress != "" {
 		group.Go(func() error {
-			return endpoint.ServeAuthorized(ctx, o.OverviewAddress, parts.overview(ctx, o.Log), clients.reviews, "", o.Log)
+			access := endpoint.Access{Reviews: clients.reviews, Audience: agentapi.OverviewAudience}
+			return endpoint.ServeAuthorized(ctx, o.OverviewAddress, parts.overview(ctx, o.Log), access, "", o.Log)
 		})
 	}
 	err = group.Wait()

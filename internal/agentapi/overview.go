@@ -7,6 +7,10 @@ import "time"
 // OverviewPath is the path at which an agent serves the node's Overview over HTTPS.
 const OverviewPath = "/overview"
 
+// OverviewAudience is the audience of tokens for OverviewPath. The API server does not accept these
+// tokens itself.
+const OverviewAudience = "nri-vgpu-agent"
+
 // Overview is the answer to All: the allocations of the GPUs and their use. In a container the
 // answer covers the container's own pod.
 type Overview struct {

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// viewer is the service account whose tokens nri-vgpu-view accepts.
-	viewer = "nri-vgpu-viewer"
+	// Viewer is the service account whose tokens users request for nri-vgpu-view.
+	Viewer = "nri-vgpu-viewer"
 	// viewService names the port of nri-vgpu-view's Service to the API server, with its scheme.
 	viewService = "https:nri-vgpu-view:https"
 	// tokenSeconds is the lifetime of a viewer's token: the API server's minimum.
@@ -83,7 +83,7 @@ func (f *Fleet) requestToken(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode the request for a token: %w", err)
 	}
-	answer, err := f.raw(f.api.Post().Namespace(f.Namespace).Resource("serviceaccounts").Name(viewer).SubResource("token").Body(body)).DoRaw(ctx)
+	answer, err := f.raw(f.api.Post().Namespace(f.Namespace).Resource("serviceaccounts").Name(Viewer).SubResource("token").Body(body)).DoRaw(ctx)
 	switch {
 	case apierrors.IsForbidden(err):
 		return "", errNoRight

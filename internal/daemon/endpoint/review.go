@@ -3,13 +3,17 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,30 +34,48 @@ const (
 	// remembered is the time for which an allowed token is cached, and for which a revoked right
 	// may remain in force.
 	remembered = time.Minute
+	// familiar is the time for which a token that was allowed is reviewed again regardless of the
+	// rate of its client.
+	familiar = time.Hour
+	// sharedLifetime is the longest lifetime of a token of Access.SharedAccount.
+	sharedLifetime = time.Hour
 	// mostRemembered bounds the number of cached tokens.
 	mostRemembered = 128
 	// mostReviews is the greatest number of concurrent reviews.
 	mostReviews = 16
-	// reviewBurst is the number of immediate reviews of a client, reviewRate its later
-	// reviews per second.
+	// reviewBurst is the number of tokens of a client that may be refused immediately, and
+	// reviewRate the later number per second.
 	reviewBurst, reviewRate = 10, 2
 	// mostClients bounds the number of clients whose rates the reviewer tracks.
 	mostClients = 1024
 )
 
+// Access determines the clients of an address.
+type Access struct {
+	// Reviews is the client that has the API server authenticate and authorize clients.
+	Reviews kubernetes.Interface
+	// Audience is the audience of tokens, "" for the API server's audience.
+	Audience string
+	// Path is the path that clients must have the right to get, "" for the path of each request.
+	Path string
+	// SharedAccount is the name of an account whose tokens users request, or "". Tokens that live
+	// longer than sharedLifetime are refused: a user without the right could still use them.
+	SharedAccount string
+}
+
 // reviewer has the API server authenticate and authorize requests. reviewer fails closed.
 type reviewer struct {
-	client  kubernetes.Interface
+	Access
 	log     *slog.Logger
-	allowed *cache.LRUExpireCache // by token and request
+	allowed *cache.LRUExpireCache // the time.Time of the last review, by token and request
 	paces   *cache.LRUExpireCache // a *rate.Limiter for each client
 	free    chan struct{}         // a semaphore for concurrent reviews
 	said    rate.Sometimes
 }
 
-func newReviewer(client kubernetes.Interface, log *slog.Logger) *reviewer {
+func newReviewer(access Access, log *slog.Logger) *reviewer {
 	return &reviewer{
-		client: client, log: log,
+		Access: access, log: log,
 		allowed: cache.NewLRUExpireCache(mostRemembered), paces: cache.NewLRUExpireCache(mostClients),
 		free: make(chan struct{}, mostReviews), said: rate.Sometimes{Interval: time.Minute},
 	}
@@ -113,12 +135,15 @@ func (v *reviewer) check(r *http.Request) error {
 	if token == "" {
 		return &refusal{http.StatusUnauthorized, "send a bearer token of the cluster"}
 	}
-	what := asked{sha256.Sum256([]byte(token)), strings.ToLower(r.Method), r.URL.Path}
-	if _, ok := v.allowed.Get(what); ok {
+	what := asked{sha256.Sum256([]byte(token)), strings.ToLower(r.Method), cmp.Or(v.Path, r.URL.Path)}
+	last, known := v.allowed.Get(what)
+	if known && time.Since(last.(time.Time)) < remembered {
 		return nil
 	}
-	if !v.pace(clientOf(r.RemoteAddr)).Allow() {
-		return &refusal{http.StatusTooManyRequests, "too many tokens from this address; retry"}
+	// All users of a proxy, such as the API server, are one client. Only refusals therefore count.
+	pace := v.pace(clientOf(r.RemoteAddr))
+	if !known && pace.Tokens() < 1 {
+		return &refusal{http.StatusTooManyRequests, "too many refused tokens from this address; retry"}
 	}
 	select {
 	case v.free <- struct{}{}:
@@ -128,11 +153,16 @@ func (v *reviewer) check(r *http.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewPatience)
 	defer cancel()
-	if err := v.review(ctx, token, what); err != nil {
-		return err
+	err := v.review(ctx, token, what)
+	var no *refusal
+	switch {
+	case err == nil:
+		v.allowed.Add(what, time.Now(), familiar)
+	case errors.As(err, &no):
+		v.allowed.Remove(what)
+		pace.Allow()
 	}
-	v.allowed.Add(what, true, remembered)
-	return nil
+	return err
 }
 
 // tokenOf returns the client's token, or "".
@@ -159,20 +189,24 @@ func (v *reviewer) pace(client netip.Addr) *rate.Limiter {
 
 // review sends a TokenReview and a SubjectAccessReview to the API server.
 func (v *reviewer) review(ctx context.Context, token string, what asked) error {
-	said, err := v.client.AuthenticationV1().TokenReviews().Create(ctx,
-		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	said, err := v.Reviews.AuthenticationV1().TokenReviews().Create(ctx,
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: v.audiences()}}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create a TokenReview: %w", err)
 	}
-	if !said.Status.Authenticated {
-		return &refusal{http.StatusUnauthorized, "the API server does not know this token"}
+	// An authenticator that ignores audiences returns no audiences.
+	if !said.Status.Authenticated || v.Audience != "" && !slices.Contains(said.Status.Audiences, v.Audience) {
+		return &refusal{http.StatusUnauthorized, "the API server does not know this token, or the token has another audience"}
 	}
 	user := said.Status.User
+	if user.Username == v.SharedAccount && outlives(token, sharedLifetime) {
+		return &refusal{http.StatusUnauthorized, fmt.Sprintf("the token lives longer than %v: request a token with a shorter duration", sharedLifetime)}
+	}
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range user.Extra {
 		extra[key] = authorizationv1.ExtraValue(values)
 	}
-	access, err := v.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+	access, err := v.Reviews.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
 			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: what.path, Verb: what.verb},
@@ -185,4 +219,30 @@ func (v *reviewer) review(ctx context.Context, token string, what asked) error {
 		return &refusal{http.StatusForbidden, fmt.Sprintf("%s may not %s %s: bind the account to a ClusterRole with this nonResourceURL", user.Username, what.verb, what.path)}
 	}
 	return nil
+}
+
+// audiences returns the audiences of a TokenReview.
+func (v *reviewer) audiences() []string {
+	if v.Audience == "" {
+		return nil
+	}
+	return []string{v.Audience}
+}
+
+// outlives reports whether a token that the API server has authenticated lives longer than most. A
+// token without an end lives longer.
+func outlives(token string, most time.Duration) bool {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return true
+	}
+	var claims struct {
+		Issued  int64 `json:"iat"`
+		Expires int64 `json:"exp"`
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil || json.Unmarshal(text, &claims) != nil || claims.Issued <= 0 || claims.Expires <= 0 {
+		return true
+	}
+	return claims.Expires-claims.Issued > int64(most/time.Second)
 }

@@ -67,9 +67,12 @@ func Run(ctx context.Context, o Options) error {
 	mux.Handle("/", o.Probes)
 	mux.Handle("GET /metrics", Metrics(o.Metrics, o.Log))
 	all := server{handler: mux, log: o.Log}
-	open, err := o.protect(all)
-	if err != nil {
-		return err
+	open := all
+	if o.Reviews != nil {
+		var err error
+		if open, err = protect(all, Access{Reviews: o.Reviews}, o.CertificateDir); err != nil {
+			return err
+		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return listen(ctx, o.Address, open) })
@@ -80,10 +83,10 @@ func Run(ctx context.Context, o Options) error {
 	return group.Wait()
 }
 
-// ServeAuthorized serves an address until ctx ends, over TLS, to clients that the API server allows
-// to get the path. certificateDir is that of Options.
-func ServeAuthorized(ctx context.Context, address string, handler http.Handler, reviews kubernetes.Interface, certificateDir string, log *slog.Logger) error {
-	s, err := Options{Reviews: reviews, CertificateDir: certificateDir, Log: log}.protect(server{handler: handler, log: log})
+// ServeAuthorized serves an address until ctx ends, over TLS, to clients with access.
+// certificateDir is that of Options.
+func ServeAuthorized(ctx context.Context, address string, handler http.Handler, access Access, certificateDir string, log *slog.Logger) error {
+	s, err := protect(server{handler: handler, log: log}, access, certificateDir)
 	if err != nil {
 		return err
 	}
@@ -97,17 +100,14 @@ type server struct {
 	log      *slog.Logger
 }
 
-// protect adds authentication and TLS to a server if Reviews is set. Without TLS, other hosts on
-// the network could read and use a token.
-func (o Options) protect(s server) (server, error) {
-	if o.Reviews == nil {
-		return s, nil
-	}
-	certificate, err := newCertificate(o.CertificateDir, o.Log)
+// protect adds authentication and TLS to a server. Without TLS, other hosts on the network could read
+// and use a token.
+func protect(s server, access Access, certificateDir string) (server, error) {
+	certificate, err := newCertificate(certificateDir, s.log)
 	if err != nil {
 		return s, err
 	}
-	s.handler = newReviewer(o.Reviews, o.Log).require(s.handler)
+	s.handler = newReviewer(access, s.log).require(s.handler)
 	s.security = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.get}
 	return s, nil
 }

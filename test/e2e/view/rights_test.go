@@ -35,7 +35,7 @@ func TestEachRightIsNeeded(t *testing.T) {
 		"the view gets /overview":        {rules("clusterroles", "", "nri-vgpu-view", 0), agentAnswers(http.StatusForbidden)},
 		"agents have tokens reviewed":    {reviewsWithout("nri-vgpu"), agentAnswers(http.StatusServiceUnavailable)},
 		"the view has tokens reviewed":   {reviewsWithout("nri-vgpu-view"), readerGets("currently unable to handle")},
-		"viewers get /view/*":            {rules("clusterroles", "", "nri-vgpu-viewer", 0), readerGets("may not get /view/fleet")},
+		"viewers get /view/*":            {rules("clusterroles", "", "nri-vgpu-viewer", 0), readerGets("may not get /view/*")},
 		"readers request tokens":         {rules("roles", testbed.Namespace, "nri-vgpu-viewer", 0), readerGets("docs/how-to/view.md")},
 		"readers connect to the Service": {rules("roles", testbed.Namespace, "nri-vgpu-viewer", 1), readerGets("forbidden")},
 	} {
@@ -151,7 +151,7 @@ func agentAnswers(status int) func(*testing.T) error {
 		if err != nil {
 			return err
 		}
-		request.Header.Set("Authorization", "Bearer "+tokenOf(t, testbed.Namespace, "nri-vgpu-view"))
+		request.Header.Set("Authorization", "Bearer "+tokenOf(t, testbed.Namespace, "nri-vgpu-view", agentapi.OverviewAudience))
 		answer, err := client.Do(request)
 		if err != nil {
 			return err

@@ -159,9 +159,10 @@ func TestTokensAreRequired(t *testing.T) {
 	}{
 		"no token":            {"", http.StatusUnauthorized},
 		"no token of a user":  {"nonsense", http.StatusUnauthorized},
-		"a token of a tenant": {tokenOf(t, metav1.NamespaceDefault, "default"), http.StatusForbidden},
-		"a viewer's token":    {tokenOf(t, testbed.Namespace, "nri-vgpu-viewer"), http.StatusForbidden},
-		"the view's token":    {tokenOf(t, testbed.Namespace, "nri-vgpu-view"), http.StatusOK},
+		"a token of a tenant": {tokenOf(t, metav1.NamespaceDefault, "default", agentapi.OverviewAudience), http.StatusForbidden},
+		"a viewer's token":    {tokenOf(t, testbed.Namespace, "nri-vgpu-viewer", agentapi.OverviewAudience), http.StatusForbidden},
+		"another audience":    {tokenOf(t, testbed.Namespace, "nri-vgpu-view"), http.StatusUnauthorized},
+		"the view's token":    {tokenOf(t, testbed.Namespace, "nri-vgpu-view", agentapi.OverviewAudience), http.StatusOK},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, agent, nil)
 		if err != nil {
@@ -187,10 +188,10 @@ func TestTokensAreRequired(t *testing.T) {
 	}
 }
 
-// tokenOf returns a token of a service account.
-func tokenOf(t *testing.T, namespace, account string) string {
+// tokenOf returns a token of a service account for the audiences, by default the API server's.
+func tokenOf(t *testing.T, namespace, account string, audiences ...string) string {
 	t.Helper()
-	token, err := bed.Client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := bed.Client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
