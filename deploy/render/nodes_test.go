@@ -16,13 +16,15 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// podSpecs returns the specs of the rendered pods, by the name of their DaemonSet or Job.
+// podSpecs returns the specs of the rendered pods, by the name of their DaemonSet, Deployment or Job.
 func podSpecs(t *testing.T, args ...string) map[string]*corev1.PodSpec {
 	t.Helper()
 	specs := map[string]*corev1.PodSpec{}
 	for _, object := range decode(t, template(t, "nri-vgpu-system", args...)) {
 		switch o := object.(type) {
 		case *appsv1.DaemonSet:
+			specs[o.Name] = &o.Spec.Template.Spec
+		case *appsv1.Deployment:
 			specs[o.Name] = &o.Spec.Template.Spec
 		case *batchv1.Job:
 			specs[o.Name] = &o.Spec.Template.Spec
@@ -31,8 +33,8 @@ func podSpecs(t *testing.T, args ...string) map[string]*corev1.PodSpec {
 	return specs
 }
 
-// TestNodesOfThePods checks, by kube-scheduler's function, which nodes the values select. Only the
-// cleanup's Jobs run on any node, because a node with GPUs may be absent.
+// TestNodesOfThePods checks, by kube-scheduler's function, which nodes the values select. The
+// view, the scheduler and the cleanup's Jobs need no GPU, and a node with GPUs may be absent.
 func TestNodesOfThePods(t *testing.T) {
 	nodes := map[string]map[string]string{
 		"vendor":   {"feature.node.kubernetes.io/pci-10de.present": "true"},
@@ -63,6 +65,10 @@ func TestNodesOfThePods(t *testing.T) {
 			[]string{"--set-json", `affinity.podAntiAffinity={"preferredDuringSchedulingIgnoredDuringExecution":[]}`},
 			[]string{"3d", "display", "labelled", "operator", "vendor"}, all,
 		},
+		"view and scheduler": {
+			[]string{"--set", "view.enabled=true,scheduler.enabled=true,config.scheduling.mode=scheduler", "--kube-version", "v1.37.0"},
+			[]string{"3d", "display", "labelled", "operator", "vendor"}, all,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for workload, spec := range podSpecs(t, test.args...) {
@@ -84,7 +90,7 @@ func TestNodesOfThePods(t *testing.T) {
 				}
 				slices.Sort(selected)
 				want := test.selected
-				if strings.HasPrefix(workload, "nri-vgpu-cleanup-") {
+				if strings.HasPrefix(workload, "nri-vgpu-cleanup-") || workload == "nri-vgpu-view" || workload == "nri-vgpu-scheduler" {
 					want = test.tasks
 				}
 				if diff := cmp.Diff(want, selected); diff != "" {

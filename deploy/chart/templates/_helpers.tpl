@@ -164,6 +164,14 @@ not count memory of C libraries.
 {{- end }}
 
 {{/*
+nri-vgpu.platform contains the expressions that select nodes for which the images are built.
+*/}}
+{{- define "nri-vgpu.platform" -}}
+- {key: kubernetes.io/os, operator: In, values: [linux]}
+- {key: kubernetes.io/arch, operator: In, values: {{ .Values.architectures | toJson }}}
+{{- end }}
+
+{{/*
 nri-vgpu.scheduling contains the pods' fields that select nodes. A pod with the value "labels" runs
 only on nodes with a label of gpuNodeLabels, unless other values select the nodes.
 */}}
@@ -194,8 +202,7 @@ affinity:
             {{- with $label }}
             - {key: {{ . }}, operator: In, values: ["true"]}
             {{- end }}
-            - {key: kubernetes.io/os, operator: In, values: [linux]}
-            - {key: kubernetes.io/arch, operator: In, values: {{ $.root.Values.architectures | toJson }}}
+            {{- include "nri-vgpu.platform" $.root | nindent 12 }}
         {{- end }}
     {{- end }}
 {{- with .imagePullSecrets }}
