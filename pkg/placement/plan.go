@@ -153,9 +153,11 @@ type planner struct {
 	deepest  step // the furthest step reached, for the error
 }
 
-// initializes reports whether a container is an init container with GPUs of the native dialect.
+// initializes reports whether a container is an init container whose GPUs, of the native dialect, a
+// search must choose.
 func initializes(c request.Container) bool {
-	return c.Kind == request.Init && c.Dialect == request.DialectNative && c.Asks()
+	return c.Kind == request.Init && c.Dialect == request.DialectNative && c.Asks() &&
+		slices.ContainsFunc(c.Shares, func(s request.Share) bool { return len(s.GPUs) != 1 })
 }
 
 // withinQuota reports whether the pod holds at most what a quota counts. A quota counts the most that the
