@@ -91,11 +91,12 @@ func New(usual []Usual, nodes []Node) *Cluster {
 func Open(usual []Usual, n *Node) *Account {
 	a := &Account{Node: *n, usual: usual, rooms: make([]room, len(usual))}
 	a.GPUs = slices.Clone(n.GPUs)
-	for k := range usual {
+	for k := range a.rooms {
+		shape := &a.usual[k].Shape
 		for _, free := range a.GPUs {
-			a.rooms[k].add(usual[k].Part.in(free), 1)
+			a.rooms[k].add(shape.Part.in(free), 1)
 		}
-		a.rooms[k].pods = a.podsOf(&usual[k].Shape, a.rooms[k], a.CPU, a.Memory)
+		a.rooms[k].pods = a.podsOf(shape, a.rooms[k], a.CPU, a.Memory)
 	}
 	return a
 }
