@@ -33,6 +33,6 @@ require (
 )
 
 tool (
-	github.com/nri-vgpu/nri-vgpu/tools/runc/without-seccomp
+	github.com/nri-vgpu/nri-vgpu/tools/runc/reduced-runc
 	github.com/opencontainers/runc
 )
