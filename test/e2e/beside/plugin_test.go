@@ -165,7 +165,7 @@ func TestBesideNVIDIAsDevicePlugin(t *testing.T) {
 		})
 		eventually.Holds(t, patience, "the pod is refused", func() bool {
 			messages, err := bed.Messages(t.Context(), "greedy")
-			return err == nil && strings.Contains(strings.Join(messages, "\n"), "would see GPU "+ours+" by NVIDIA_VISIBLE_DEVICES=all")
+			return err == nil && strings.Contains(strings.Join(messages, "\n"), "would see GPU "+ours+", which nri-vgpu offers, by NVIDIA_VISIBLE_DEVICES=all")
 		})
 	})
 	t.Run("a GPU that both offer is withheld", func(t *testing.T) { offerTwice(t, ours) })

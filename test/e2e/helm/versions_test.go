@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -331,6 +332,9 @@ func (s *suite) guardIs(r releases.Release) {
 // configOf returns the name of the ConfigMap that put makes.
 func configOf(r releases.Release) string { return "nri-vgpu-" + r.Version }
 
+// guardsRefusal matches the refusals of this release's guard and of the previous guard.
+var guardsRefusal = regexp.MustCompile("nri-vgpu's guard refuses.* its pod (asks for|requests) a GPU")
+
 // checkGuard removes the agent, and checks that the guard refuses a pod that requests a GPU, by the
 // list that the agent has written.
 func (s *suite) checkGuard(name string) {
@@ -347,7 +351,7 @@ func (s *suite) checkGuard(name string) {
 	eventually.Holds(s, patience, "the guard refuses "+name, func() bool {
 		messages, err := s.bed.Messages(s.Context(), name)
 		return err == nil && slices.ContainsFunc(messages, func(m string) bool {
-			return strings.Contains(m, "nri-vgpu's guard refuses") && strings.Contains(m, "its pod requests a GPU")
+			return guardsRefusal.MatchString(m)
 		})
 	})
 	s.must(s.bed.StartAgent(s.Context(), patience))
