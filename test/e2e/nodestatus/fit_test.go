@@ -85,11 +85,16 @@ func podAsking(apps ...asks) *corev1.Pod {
 // admitted returns a pod as the API server would create it.
 func admitted(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	created, err := clientOf(t, plane.admin).CoreV1().Pods(fitNamespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	created, err := dryRun(t, pod)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return created
+}
+
+func dryRun(t *testing.T, pod *corev1.Pod) (*corev1.Pod, error) {
+	t.Helper()
+	return clientOf(t, plane.admin).CoreV1().Pods(fitNamespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
 // need is the need of a pod: a number of GPUs, and for each GPU MiB, percent of memory and percent of
@@ -313,6 +318,10 @@ func TestFitPolicyPreventsPreemptionForTurns(t *testing.T) {
 		}
 		pod := podAsking(asks{"nri-vgpu.io/vgpu-memory": "4096"})
 		pod.Spec.PriorityClassName = name
+		eventually.Holds(t, 10*time.Second, "the API server's admission knows the class "+name, func() bool {
+			_, err := dryRun(t, pod)
+			return err == nil
+		})
 		got := admitted(t, pod)
 		checkTurn(t, got, name != "fit-high")
 		if diff := cmp.Diff(terms("", need{"1", 4096, 0, 0, 0}), termsOf(got)); diff != "" {
