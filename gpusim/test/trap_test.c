@@ -157,6 +157,8 @@ static void a_node_of_a_graph_traps(void *unused)
 	       const CUDA_KERNEL_NODE_PARAMS *);
 	DRIVER(cuGraphInstantiateWithFlags, CUgraphExec *, CUgraph, unsigned long long);
 	DRIVER(cuGraphLaunch, CUgraphExec, CUstream);
+	DRIVER(cuGraphExecDestroy, CUgraphExec);
+	DRIVER(cuGraphDestroy, CUgraph);
 	DRIVER(cuStreamSynchronize, CUstream);
 	uint64_t ns = MS;
 	void *params[] = {&ns};
@@ -174,6 +176,8 @@ static void a_node_of_a_graph_traps(void *unused)
 	OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
 	OK(cuGraphLaunch(exec, NULL));
 	CHECK(cuStreamSynchronize(NULL) == ILLEGAL_ADDRESS);
+	OK(cuGraphExecDestroy(exec));
+	OK(cuGraphDestroy(graph));
 }
 
 static void note(void *called)
