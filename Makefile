@@ -96,7 +96,7 @@ root:
 test: unit stress e2e ## run all tests; needs root, because the tests start a real node
 
 .PHONY: unit
-unit: build helm ## run the tests that need neither root nor a cluster
+unit: build helm clients ## run the tests that need neither root nor a cluster
 	$(GO) vet ./...
 	@# Passed packages are cached, so the repetition runs only the failed packages.
 	$(GO) test -timeout 5m $(UNIT_PKGS) || { echo "repeating the failed packages" && $(GO) test -timeout 5m $(UNIT_PKGS); }
@@ -134,6 +134,13 @@ arm64-build:
 	@mkdir -p $(BUILD)/arm64/bin
 	CGO_ENABLED=1 GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(GOBUILD) -o $(BUILD)/arm64/bin/ ./cmd/nri-vgpu
 	CGO_ENABLED=0 GOARCH=arm64 $(GOBUILD) -o $(BUILD)/arm64/bin/ $(STATIC)
+
+# CLIENTS are the builds of kubectl's plugin for systems other than Linux.
+CLIENTS := $(foreach system,darwin windows,$(foreach architecture,amd64 arm64,$(BUILD)/clients/vgpuctl-$(system)-$(architecture)))
+.PHONY: clients $(CLIENTS)
+clients: $(CLIENTS)
+$(CLIENTS): $(BUILD)/clients/vgpuctl-%:
+	CGO_ENABLED=0 GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(GOBUILD) -o $@ ./cmd/vgpuctl
 
 .PHONY: storm
 storm: build ## load the memory limits for five minutes, and the pools for two; runs every night

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/explain"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/local"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
@@ -42,6 +42,15 @@ func TestVersionFlag(t *testing.T) {
 		got, err := output(t, root, "--version")
 		if err != nil || !strings.HasSuffix(got, " version "+version.Version+"\n") {
 			t.Errorf("%s --version: %q, %v", root.DisplayName(), got, err)
+		}
+	}
+}
+
+// On Windows, the names of programs have a suffix.
+func TestProgramNames(t *testing.T) {
+	for _, path := range []string{"kubectl-vgpu", "/usr/bin/kubectl-vgpu", "kubectl-vgpu.exe", "./kubectl-vgpu.exe"} {
+		if got := programName(path); got != plugin {
+			t.Errorf("%s has the name %q, want %q", path, got, plugin)
 		}
 	}
 }
@@ -206,10 +215,10 @@ func TestDescribe(t *testing.T) {
 
 // The doctor's output ends with a newline in each format.
 func TestReportsEndWithANewline(t *testing.T) {
-	findings := []doctor.Finding{{Check: "nri", Level: doctor.Problem, Message: "off", Fix: "switch it on"}}
+	findings := []finding.Finding{{Check: "nri", Level: finding.Problem, Message: "off", Fix: "switch it on"}}
 	for _, format := range show.ReportFormats {
 		var out strings.Builder
-		err := report(&out, format, findings, func(w io.Writer) error { return doctor.WriteTable(w, findings) })
+		err := report(&out, format, findings, func(w io.Writer) error { return finding.WriteTable(w, findings) })
 		if err != nil || !strings.HasSuffix(out.String(), "\n") || strings.HasSuffix(out.String(), "\n\n") {
 			t.Errorf("%s: %q, %v", format, out.String(), err)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/local"
 )
 
 // These constants are the exit statuses. docs/reference/cli.md lists them.
@@ -40,16 +39,4 @@ func exitStatusOf(err error) int {
 		return exitAway
 	}
 	return exitFailed
-}
-
-// unstarted attaches the exit status of a program that cannot be started.
-func unstarted(err error) error {
-	var program local.ProgramError
-	switch {
-	case !errors.As(err, &program):
-		return err
-	case program.Missing():
-		return statusError{err, exitNotFound}
-	}
-	return statusError{err, exitNotStartable}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -16,8 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/explain"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
@@ -260,8 +259,8 @@ it within --timeout.`,
 
 // examined contains the findings of one node.
 type examined struct {
-	Node     string           `json:"node"`
-	Findings []doctor.Finding `json:"findings"`
+	Node     string            `json:"node"`
+	Findings []finding.Finding `json:"findings"`
 }
 
 func examineCommand(c *cluster) *cobra.Command {
@@ -299,7 +298,7 @@ Exit status: 1 if there is a problem. To fix a problem, follow the text after it
 					return err
 				}
 				all = append(all, examined{name, findings})
-				sound = sound && doctor.Sound(findings)
+				sound = sound && finding.Sound(findings)
 			}
 			err = report(cmd.OutOrStdout(), output, all, func(out io.Writer) error { return writeExamined(out, all) })
 			if err != nil {
@@ -323,17 +322,9 @@ func writeExamined(out io.Writer, all []examined) error {
 			fmt.Fprintln(out)
 		}
 		fmt.Fprintf(out, "Node %s\n", e.Node)
-		if err := doctor.WriteTable(out, e.Findings); err != nil {
+		if err := finding.WriteTable(out, e.Findings); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// completing translates kubectl's arguments for completion into cobra's.
-func completing(args []string) []string {
-	if filepath.Base(args[0]) != completer {
-		return args[1:]
-	}
-	return append([]string{cobra.ShellCompRequestCmd}, args[1:]...)
 }

@@ -250,5 +250,5 @@ The environment variable NO_COLOR turns colours off.
 // input are terminals.
 func terminal(out io.Writer) (*os.File, bool) {
 	file, ok := out.(*os.File)
-	return file, ok && top.IsTerminal(os.Stdin) && top.IsTerminal(file)
+	return file, ok && show.IsTerminal(os.Stdin) && show.IsTerminal(file)
 }

@@ -10,24 +10,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 )
 
 // examine returns the doctor's findings on the node.
-func examine(t *testing.T) map[string]doctor.Finding {
+func examine(t *testing.T) map[string]finding.Finding {
 	t.Helper()
 	// The exit status shows that the doctor found a problem; the output lists the findings.
 	out, err := bed.Vgpuctl(t.Context(), "doctor", "-o", "json")
-	var findings []doctor.Finding
+	var findings []finding.Finding
 	if json.Unmarshal([]byte(out), &findings) != nil {
 		t.Fatalf("the doctor reports %q: %v", out, err)
 	}
-	if (err == nil) != doctor.Sound(findings) {
+	if (err == nil) != finding.Sound(findings) {
 		t.Errorf("the doctor's exit status is %v, with the findings %+v", err, findings)
 	}
-	worst := map[string]doctor.Finding{}
+	worst := map[string]finding.Finding{}
 	for _, f := range findings {
-		if have, ok := worst[f.Check]; !ok || have.Level == doctor.OK || f.Level == doctor.Problem {
+		if have, ok := worst[f.Check]; !ok || have.Level == finding.OK || f.Level == finding.Problem {
 			worst[f.Check] = f
 		}
 	}
@@ -38,7 +38,7 @@ func TestDoctor(t *testing.T) {
 	guarded(t)
 	waitRegistered(t)
 	for check, f := range examine(t) {
-		if f.Level != doctor.OK {
+		if f.Level != finding.OK {
 			t.Errorf("%s: %+v", check, f)
 		}
 	}
@@ -60,7 +60,7 @@ func TestDoctor(t *testing.T) {
 	if out, err := bed.KubectlVgpu(t.Context(), "get", "gpus"); err == nil || !strings.Contains(err.Error(), "exit status 3: ") {
 		t.Errorf("without an agent kubectl vgpu prints %q, %v, want exit status 3", out, err)
 	}
-	if got := examine(t)["agent"]; got.Level != doctor.Problem || got.Fix == "" {
+	if got := examine(t)["agent"]; got.Level != finding.Problem || got.Fix == "" {
 		t.Errorf("without the agent: %+v", got)
 	}
 	back()

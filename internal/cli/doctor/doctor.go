@@ -7,34 +7,14 @@ package doctor
 
 import (
 	"fmt"
-	"io"
-	"text/tabwriter"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/driverlib"
 	"github.com/nri-vgpu/nri-vgpu/internal/guardfile"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
-
-// Level is the severity of a finding.
-type Level string
-
-// These constants are the levels of findings.
-const (
-	OK      Level = "ok"
-	Warning Level = "warning"
-	Problem Level = "problem"
-)
-
-// Finding is the result of one check.
-type Finding struct {
-	Check   string `json:"check"`
-	Level   Level  `json:"level"`
-	Message string `json:"message"`
-	// Fix is the command or advice that resolves the finding, "" if no fix is needed or known.
-	Fix string `json:"fix,omitempty"`
-}
 
 // Facts are the gathered facts about a node.
 type Facts struct {
@@ -132,11 +112,11 @@ type MPS struct {
 }
 
 // Examine runs all checks on the facts and returns their findings.
-func Examine(f Facts) []Finding {
-	var all []Finding
+func Examine(f Facts) []finding.Finding {
+	var all []finding.Finding
 	for _, check := range []struct {
 		name string
-		look func(Facts) []Finding
+		look func(Facts) []finding.Finding
 	}{
 		{"runtime", checkRuntime},
 		{"nri", checkNRI},
@@ -154,41 +134,19 @@ func Examine(f Facts) []Finding {
 		{"contexts", checkContexts},
 		{"meter", checkMeter},
 	} {
-		for _, finding := range check.look(f) {
-			finding.Check = check.name
-			all = append(all, finding)
+		for _, result := range check.look(f) {
+			result.Check = check.name
+			all = append(all, result)
 		}
 	}
 	return all
 }
 
-// Sound reports whether no finding is a problem.
-func Sound(findings []Finding) bool {
-	for _, f := range findings {
-		if f.Level == Problem {
-			return false
-		}
-	}
-	return true
-}
-
-// WriteTable writes a line for each finding, followed by its fix.
-func WriteTable(w io.Writer, findings []Finding) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, f := range findings {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Level, f.Check, f.Message)
-		if f.Fix != "" {
-			fmt.Fprintf(t, "\t\t→ %s\n", f.Fix)
-		}
-	}
-	return t.Flush()
-}
-
-func ok(format string, args ...any) []Finding {
-	return []Finding{{Level: OK, Message: fmt.Sprintf(format, args...)}}
+func ok(format string, args ...any) []finding.Finding {
+	return []finding.Finding{{Level: finding.OK, Message: fmt.Sprintf(format, args...)}}
 }
 
 // found returns a finding with a fix.
-func found(level Level, fix, format string, args ...any) Finding {
-	return Finding{Level: level, Message: fmt.Sprintf(format, args...), Fix: fix}
+func found(level finding.Level, fix, format string, args ...any) finding.Finding {
+	return finding.Finding{Level: level, Message: fmt.Sprintf(format, args...), Fix: fix}
 }

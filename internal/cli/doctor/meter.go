@@ -9,10 +9,8 @@ import (
 	"strings"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 )
-
-// MeterAdvice names the document for metered GPU time that differs from the observed time.
-const MeterAdvice = "docs/how-to/alerts.md#vgpumeterdisagrees lists the possible causes; nri_vgpu_container_distrusted_probes_total counts by cause"
 
 // Meter is the difference between a container's charged and its observed GPU time.
 // Disagreement is the part beyond the error of the observation, as a fraction of the GPU's
@@ -45,18 +43,18 @@ func parseMeter(series string, value float64) (Meter, bool) {
 }
 
 // checkMeter checks that containers used the GPU time that they were charged.
-func checkMeter(f Facts) []Finding {
+func checkMeter(f Facts) []finding.Finding {
 	if f.Agent.Err != nil || len(f.Agent.Meters) == 0 {
 		return nil
 	}
-	var all []Finding
+	var all []finding.Finding
 	for _, m := range f.Agent.Meters {
 		more := "more"
 		if m.Disagreement < 0 {
 			more = "less"
 		}
 		if points := math.Abs(m.Disagreement); points > agentapi.MeterTolerance {
-			all = append(all, found(Warning, MeterAdvice, "container %s used %s of the time of %s than its charge, by %.1f points beyond the driver's sampling error", m.Container, more, m.UUID, 100*points))
+			all = append(all, found(finding.Warning, finding.MeterAdvice, "container %s used %s of the time of %s than its charge, by %.1f points beyond the driver's sampling error", m.Container, more, m.UUID, 100*points))
 		}
 	}
 	if len(all) > 0 {

@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 )
 
@@ -59,16 +59,16 @@ var advice = map[string]string{ //nolint:gosec // the output contains no secret
 // good are the Event reasons that report no problem.
 var good = []string{"GPURecovered", "MPSRecovered", "VGPUResized"}
 
-func problem(check, fix, format string, args ...any) doctor.Finding {
-	return doctor.Finding{Check: check, Level: doctor.Problem, Message: fmt.Sprintf(format, args...), Fix: fix}
+func problem(check, fix, format string, args ...any) finding.Finding {
+	return finding.Finding{Check: check, Level: finding.Problem, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-func warning(check, fix, format string, args ...any) doctor.Finding {
-	return doctor.Finding{Check: check, Level: doctor.Warning, Message: fmt.Sprintf(format, args...), Fix: fix}
+func warning(check, fix, format string, args ...any) finding.Finding {
+	return finding.Finding{Check: check, Level: finding.Warning, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-func fine(check, format string, args ...any) doctor.Finding {
-	return doctor.Finding{Check: check, Level: doctor.OK, Message: fmt.Sprintf(format, args...)}
+func fine(check, format string, args ...any) finding.Finding {
+	return finding.Finding{Check: check, Level: finding.OK, Message: fmt.Sprintf(format, args...)}
 }
 
 // offered returns the resources that nri-vgpu advertises on a node.
@@ -157,9 +157,9 @@ func times(e corev1.Event) int32 {
 }
 
 // writeFindings writes findings as doctor's table.
-func writeFindings(w io.Writer, findings []doctor.Finding) error {
+func writeFindings(w io.Writer, findings []finding.Finding) error {
 	fmt.Fprintln(w, "\nFindings:")
-	return doctor.WriteTable(w, findings)
+	return finding.WriteTable(w, findings)
 }
 
 func writeEvents(w io.Writer, events []corev1.Event, now time.Time) error {

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -126,63 +126,63 @@ func TestPod(t *testing.T) {
 	memory := map[string]int64{ownMemory: 4000}
 	for name, c := range map[string]struct {
 		pod    Pod
-		level  doctor.Level
+		level  finding.Level
 		phrase string // in the message
 		advice string
 	}{
-		"requests nothing":  {about(nil, func(*Pod) {}), doctor.OK, "requests no part of a GPU", ""},
-		"is well":           {about(memory, uses(limited, agentapi.Share{UUID: "a", Account: account(10, 0)})), doctor.OK, "the pod has what it requests", ""},
-		"more than a node":  {about(map[string]int64{ownMemory: 20000}, pending("Insufficient")), doctor.Problem, "the largest node has 16000 (n1)", "request at most 16000"},
-		"of no node":        {about(map[string]int64{ownPrefix + "typo": 1}, pending("Insufficient")), doctor.Problem, "no node has any nri-vgpu.io/typo", "check the resource's name"},
-		"others have it":    {about(memory, pending("0/2 nodes are available")), doctor.Problem, "0/2 nodes are available", "GPU 0 of n1: 8000 MiB, 50 % of the time; wait, request less, or delete one of ns/other (8000 MiB)"},
-		"another dialect":   {about(map[string]int64{"example.com/share": 11}, pending("x")), doctor.Problem, "the pod requests 11 of example.com/share", "at most 10"},
-		"more than one GPU": {about(map[string]int64{ownMemory: 30000}, func(p *Pod) { pending("x")(p); p.Nodes[0] = node("n1", 32000) }), doctor.Problem, "no node can ever start the pod: container main requests 30000 MiB of one GPU, and no GPU is that large: the largest has 16000 MiB", "Neither waiting nor deleting other pods helps"},
+		"requests nothing":  {about(nil, func(*Pod) {}), finding.OK, "requests no part of a GPU", ""},
+		"is well":           {about(memory, uses(limited, agentapi.Share{UUID: "a", Account: account(10, 0)})), finding.OK, "the pod has what it requests", ""},
+		"more than a node":  {about(map[string]int64{ownMemory: 20000}, pending("Insufficient")), finding.Problem, "the largest node has 16000 (n1)", "request at most 16000"},
+		"of no node":        {about(map[string]int64{ownPrefix + "typo": 1}, pending("Insufficient")), finding.Problem, "no node has any nri-vgpu.io/typo", "check the resource's name"},
+		"others have it":    {about(memory, pending("0/2 nodes are available")), finding.Problem, "0/2 nodes are available", "GPU 0 of n1: 8000 MiB, 50 % of the time; wait, request less, or delete one of ns/other (8000 MiB)"},
+		"another dialect":   {about(map[string]int64{"example.com/share": 11}, pending("x")), finding.Problem, "the pod requests 11 of example.com/share", "at most 10"},
+		"more than one GPU": {about(map[string]int64{ownMemory: 30000}, func(p *Pod) { pending("x")(p); p.Nodes[0] = node("n1", 32000) }), finding.Problem, "no node can ever start the pod: container main requests 30000 MiB of one GPU, and no GPU is that large: the largest has 16000 MiB", "Neither waiting nor deleting other pods helps"},
 		"refused, and larger than any GPU": {about(map[string]int64{ownMemory: 20000}, waits("CreateContainerError", `nri-vgpu refuses container "main": no GPU has room for it`)),
-			doctor.Problem, "container main is refused: no GPU has room", "no GPU is that large: the largest has 16000 MiB to allocate. Neither waiting"},
+			finding.Problem, "container main is refused: no GPU has room", "no GPU is that large: the largest has 16000 MiB to allocate. Neither waiting"},
 		"refused, and larger than the node's GPUs": {about(map[string]int64{ownMemory: 20000}, func(p *Pod) {
 			waits("CreateContainerError", `nri-vgpu refuses container "main": no GPU has room for it`)(p)
 			p.After = append(p.After, agentapi.Overview{Node: "n2", GPUs: []agentapi.GPU{{Node: "n2", Room: &agentapi.Room{MemoryBytes: 32000 * mib}}}})
-		}), doctor.Problem, "container main is refused", "Another node has such a GPU: delete the pod"},
+		}), finding.Problem, "container main is refused", "Another node has such a GPU: delete the pod"},
 		"refused, and not all is known": {about(map[string]int64{ownMemory: 20000}, func(p *Pod) {
 			waits("CreateContainerError", `nri-vgpu refuses container "main": no GPU has room for it`)(p)
 			p.Unknown = errors.New("n2 is away")
-		}), doctor.Problem, "container main is refused", "on node n1"},
+		}), finding.Problem, "container main is refused", "on node n1"},
 		"two dialects": {about(map[string]int64{ownMemory: 1, "alnair/vgpu-memory": 1}, func(p *Pod) { p.SpecInvalid = true }),
-			doctor.Problem, "no node starts the pod: pod ns/p: container \"main\": requests GPUs in two dialects", "recreate the pod"},
-		"an annotation": {about(map[string]int64{ownMemory: 1}, func(p *Pod) { p.Invalid = errors.New("gpu-mem-limit") }), doctor.Problem, "no node starts the pod: gpu-mem-limit", "annotation"},
-		"kubelet's error": {about(memory, waits("CreateContainerError", "no command\nspecified")), doctor.Problem,
+			finding.Problem, "no node starts the pod: pod ns/p: container \"main\": requests GPUs in two dialects", "recreate the pod"},
+		"an annotation": {about(map[string]int64{ownMemory: 1}, func(p *Pod) { p.Invalid = errors.New("gpu-mem-limit") }), finding.Problem, "no node starts the pod: gpu-mem-limit", "annotation"},
+		"kubelet's error": {about(memory, waits("CreateContainerError", "no command\nspecified")), finding.Problem,
 			"kubelet reports of container main: CreateContainerError: no command specified", "kubectl describe pod -n ns p"},
-		"being made": {about(memory, waits("ContainerCreating", "")), doctor.OK, "the runtime creates its containers", ""},
+		"being made": {about(memory, waits("ContainerCreating", "")), finding.OK, "the runtime creates its containers", ""},
 		"ends again and again": {about(memory, func(p *Pod) {
 			waits("CrashLoopBackOff", "back-off 10s")(p)
 			p.Pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"}
-		}), doctor.Problem, "the container's last exit status is 3 (Error)", "-c main --previous"},
+		}), finding.Problem, "the container's last exit status is 3 (Error)", "-c main --previous"},
 
 		"refused": {about(memory, waits("CreateContainerError", `rpc error: nri-vgpu refuses container "main": no GPU has room for it`)),
-			doctor.Problem, "container main is refused: no GPU has room", "free now: GPU 0 of n1: 8000 MiB"},
-		"refused by the guard": {about(memory, waits("CreateContainerError", "nri-vgpu's guard refuses container")), doctor.Problem, "guard refuses", "the node's agent does not answer"},
+			finding.Problem, "container main is refused: no GPU has room", "free now: GPU 0 of n1: 8000 MiB"},
+		"refused by the guard": {about(memory, waits("CreateContainerError", "nri-vgpu's guard refuses container")), finding.Problem, "guard refuses", "the node's agent does not answer"},
 		"refused, by its Event": {about(memory, func(p *Pod) {
 			waits("CreateContainerError", "cut off")(p)
 			p.Events = []corev1.Event{event("VGPURefused", "its own mounts hide ours")}
-		}), doctor.Problem, "refused 1 times, last 1m ago: its own mounts hide ours", "follow the message"},
-		"was refused":   {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPURefused", "x")} }), doctor.OK, "the pod has what it requests", ""},
-		"slow":          {about(memory, uses(limited, slower)), doctor.Warning, "it uses 24.9/25 % of GPU 0, and its threads waited 0.70 s", "the limit works as configured"},
-		"slow by turns": {about(memory, uses(limited, waiting)), doctor.Warning, "it uses 5.0/25 % of GPU 0, and its threads waited 0.70 s", ""},
-		"was slow":      {about(memory, uses(limited, rests)), doctor.OK, "the pod has what it requests", ""},
-		"limit is open": {about(memory, uses(open, open)), doctor.Warning, "container main was charged 29.8 % of the time of GPU 0, and used 70.1 % in 10m0s by the driver's samples: 37.9 points beyond the error of 3600 samples", "#vgpumeterdisagrees"},
-		"limit holds":   {about(memory, uses(agrees, agrees)), doctor.OK, "the pod has what it requests", ""},
-		"full":          {about(memory, uses(limited, refused)), doctor.Warning, "was refused 4 allocations at its limit: it uses 900 of 1000 MiB of GPU 0, and the last refused allocation requested 200 MiB (alloc)", "request more memory"},
+		}), finding.Problem, "refused 1 times, last 1m ago: its own mounts hide ours", "follow the message"},
+		"was refused":   {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPURefused", "x")} }), finding.OK, "the pod has what it requests", ""},
+		"slow":          {about(memory, uses(limited, slower)), finding.Warning, "it uses 24.9/25 % of GPU 0, and its threads waited 0.70 s", "the limit works as configured"},
+		"slow by turns": {about(memory, uses(limited, waiting)), finding.Warning, "it uses 5.0/25 % of GPU 0, and its threads waited 0.70 s", ""},
+		"was slow":      {about(memory, uses(limited, rests)), finding.OK, "the pod has what it requests", ""},
+		"limit is open": {about(memory, uses(open, open)), finding.Warning, "container main was charged 29.8 % of the time of GPU 0, and used 70.1 % in 10m0s by the driver's samples: 37.9 points beyond the error of 3600 samples", "#vgpumeterdisagrees"},
+		"limit holds":   {about(memory, uses(agrees, agrees)), finding.OK, "the pod has what it requests", ""},
+		"full":          {about(memory, uses(limited, refused)), finding.Warning, "was refused 4 allocations at its limit: it uses 900 of 1000 MiB of GPU 0, and the last refused allocation requested 200 MiB (alloc)", "request more memory"},
 		"full, by both": {about(memory, func(p *Pod) {
 			uses(limited, refused)(p)
 			p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "reached its memory limit")}
-		}), doctor.Warning, "was refused 4 allocations", "request more memory"},
-		"was full":        {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "reached its memory limit")} }), doctor.Warning, "VGPUMemoryLimitReached, 1m ago", "request more memory"},
-		"unhealthy":       {about(memory, uses(limited, agentapi.Share{UUID: "a", Unhealthy: "XID 79"})), doctor.Problem, "which is unhealthy: XID 79", "recreate the pod"},
-		"evicted":         {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUEvicted", "it fits no GPU")} }), doctor.Warning, "VGPUEvicted, 1m ago: it fits no GPU", "controller creates another pod"},
-		"agents are away": {about(memory, func(p *Pod) { p.Unknown = errors.New("n1 is away") }), doctor.Warning, "some agents did not answer: n1 is away", "kubectl vgpu doctor"},
+		}), finding.Warning, "was refused 4 allocations", "request more memory"},
+		"was full":        {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUMemoryLimitReached", "reached its memory limit")} }), finding.Warning, "VGPUMemoryLimitReached, 1m ago", "request more memory"},
+		"unhealthy":       {about(memory, uses(limited, agentapi.Share{UUID: "a", Unhealthy: "XID 79"})), finding.Problem, "which is unhealthy: XID 79", "recreate the pod"},
+		"evicted":         {about(memory, func(p *Pod) { p.Events = []corev1.Event{event("VGPUEvicted", "it fits no GPU")} }), finding.Warning, "VGPUEvicted, 1m ago: it fits no GPU", "controller creates another pod"},
+		"agents are away": {about(memory, func(p *Pod) { p.Unknown = errors.New("n1 is away") }), finding.Warning, "some agents did not answer: n1 is away", "kubectl vgpu doctor"},
 		"node is not well": {about(memory, func(p *Pod) {
 			p.Nodes[0].Status.Conditions[1] = corev1.NodeCondition{Type: ready, Status: corev1.ConditionFalse, Message: "the agent does not report"}
-		}), doctor.Warning, "its node n1: the agent does not report", "kubectl vgpu doctor n1"},
+		}), finding.Warning, "its node n1: the agent does not report", "kubectl vgpu doctor n1"},
 	} {
 		findings := c.pod.Findings()
 		first := findings[0]
@@ -236,7 +236,7 @@ func TestNode(t *testing.T) {
 		"no driver": {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{Driver: "the driver does not answer"}}, "the driver does not answer"},
 	} {
 		findings := c.node.Findings()
-		if doctor.Sound(findings) != (c.phrase == "") {
+		if finding.Sound(findings) != (c.phrase == "") {
 			t.Errorf("%s: found %+v", name, findings)
 		}
 		var b strings.Builder
@@ -244,7 +244,7 @@ func TestNode(t *testing.T) {
 			t.Errorf("%s: written was %q, %v", name, b.String(), err)
 		}
 		for _, f := range findings {
-			if f.Level == doctor.Problem && f.Fix == "" {
+			if f.Level == finding.Problem && f.Fix == "" {
 				t.Errorf("%s: there is no fix for %+v", name, f)
 			}
 		}

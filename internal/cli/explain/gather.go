@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/why"
@@ -169,7 +169,7 @@ func Ours(ctx context.Context, f *fleet.Fleet) ([]string, error) {
 
 // Examine returns the findings about a node from the API server. If the node's agent is reachable,
 // the findings of doctor follow.
-func Examine(ctx context.Context, f *fleet.Fleet, name string) ([]doctor.Finding, error) {
+func Examine(ctx context.Context, f *fleet.Fleet, name string) ([]finding.Finding, error) {
 	n, err := GatherNode(ctx, f, name)
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func Examine(ctx context.Context, f *fleet.Fleet, name string) ([]doctor.Finding
 	}
 	more, err := f.Examine(ctx, *n.Agent)
 	if err != nil {
-		more = []doctor.Finding{problem("doctor", fmt.Sprintf("kubectl -n %s logs %s", f.Namespace, n.Agent.Pod), "%v", err)}
+		more = []finding.Finding{problem("doctor", fmt.Sprintf("kubectl -n %s logs %s", f.Namespace, n.Agent.Pod), "%v", err)}
 	}
 	return append(findings, more...), nil
 }

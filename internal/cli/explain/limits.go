@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -28,10 +28,10 @@ func (p Pod) containers(all []agentapi.Overview) (own []agentapi.Container, at t
 
 // held returns findings about the pod's GPUs: reached limits, limits that may not hold, and
 // unhealthy GPUs.
-func (p Pod) held() []doctor.Finding {
+func (p Pod) held() []finding.Finding {
 	before, began := p.containers(p.Before)
 	after, ended := p.containers(p.After)
-	var all []doctor.Finding
+	var all []finding.Finding
 	for _, c := range after {
 		for _, s := range c.GPUs {
 			all = append(all, atMemoryLimit(c, s)...)
@@ -57,21 +57,21 @@ func earlier(before []agentapi.Container, c agentapi.Container, s agentapi.Share
 	return nil
 }
 
-func atMemoryLimit(c agentapi.Container, s agentapi.Share) []doctor.Finding {
+func atMemoryLimit(c agentapi.Container, s agentapi.Share) []finding.Finding {
 	if s.Account == nil || s.Account.Refusals == 0 {
 		return nil
 	}
-	return []doctor.Finding{warning("memory", "request more memory of the GPU, or let the program use less (smaller batches, no growing cache)",
+	return []finding.Finding{warning("memory", "request more memory of the GPU, or let the program use less (smaller batches, no growing cache)",
 		"container %s was refused %d allocations at its limit: it uses %d of %d MiB of GPU %s, and the last refused allocation requested %d MiB (%s)",
 		c.Container, s.Account.Refusals, s.Account.MemoryBytes>>20, s.MemoryLimitBytes>>20, s.Number(), roundUp(s.Account.RefusedBytes), s.Account.RefusedWay)}
 }
 
 // metered returns a finding if a container's limit on GPU time may not hold.
-func metered(c agentapi.Container, s agentapi.Share) []doctor.Finding {
+func metered(c agentapi.Container, s agentapi.Share) []finding.Finding {
 	if s.Meter == nil || !s.Meter.Disagrees {
 		return nil
 	}
-	return []doctor.Finding{warning("meter", doctor.MeterAdvice, "container %s was charged %.1f %% of the time of GPU %s, and used %.1f %% in %s by the driver's samples: %.1f points beyond the error of %d samples",
+	return []finding.Finding{warning("meter", finding.MeterAdvice, "container %s was charged %.1f %% of the time of GPU %s, and used %.1f %% in %s by the driver's samples: %.1f points beyond the error of %d samples",
 		c.Container, 100*s.Meter.Metered, s.Number(), 100*s.Meter.Observed, show.Seconds(s.Meter.Seconds), math.Abs(100*s.Meter.Disagreement), s.Meter.Samples)}
 }
 
@@ -85,7 +85,7 @@ func ratioOf(m *agentapi.Meter) string {
 
 func roundUp(bytes uint64) uint64 { return (bytes + 1<<20 - 1) >> 20 }
 
-func throttled(c agentapi.Container, s agentapi.Share, before *agentapi.Account, between time.Duration) []doctor.Finding {
+func throttled(c agentapi.Container, s agentapi.Share, before *agentapi.Account, between time.Duration) []finding.Finding {
 	if s.ComputeLimitPPM == 0 || s.Account == nil || s.Account.ThrottledSeconds == 0 {
 		return nil
 	}
@@ -105,7 +105,7 @@ func throttled(c agentapi.Container, s agentapi.Share, before *agentapi.Account,
 	case s.ComputeMaximumPPM > 0:
 		fix = fmt.Sprintf("the container has its guarantee, and other containers use the rest; for more time, request more (%svgpu-cores)", ownPrefix)
 	}
-	return []doctor.Finding{warning("time", fix,
+	return []finding.Finding{warning("time", fix,
 		"container %s is throttled by its limit on GPU time: it uses %s of GPU %s, and its threads waited %.2f s of each second just now, %s in all",
 		c.Container, show.TimeOfLimit(&s), s.Number(), rate, show.Seconds(s.Account.ThrottledSeconds))}
 }

@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 )
@@ -37,8 +37,8 @@ type Node struct {
 
 // Findings returns the problems that the API server's objects and Overview show. If the agent is
 // down, Findings is the only source of findings.
-func (n Node) Findings() []doctor.Finding {
-	var all []doctor.Finding
+func (n Node) Findings() []finding.Finding {
+	var all []finding.Finding
 	if c := condition(n.Node, corev1.NodeReady); c == nil || c.Status != corev1.ConditionTrue {
 		message := "kubelet has not reported"
 		if c != nil {
@@ -57,17 +57,17 @@ func (n Node) Findings() []doctor.Finding {
 	return all
 }
 
-func (n Node) agent() []doctor.Finding {
+func (n Node) agent() []finding.Finding {
 	switch {
 	case n.Agent == nil:
-		return []doctor.Finding{n.absent()}
+		return []finding.Finding{n.absent()}
 	case n.Agent.Down != "":
-		return []doctor.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s --all-containers --previous; kubectl -n %s describe pod %s", n.Namespace, n.Agent.Pod, n.Namespace, n.Agent.Pod),
+		return []finding.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s --all-containers --previous; kubectl -n %s describe pod %s", n.Namespace, n.Agent.Pod, n.Namespace, n.Agent.Pod),
 			"the agent does not run, and containers that request GPUs cannot start until the agent runs: %s (%s)", n.Agent.Down, n.Agent.State)}
 	case n.Unknown != nil:
-		return []doctor.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s", n.Namespace, n.Agent.Pod), "%v", n.Unknown)}
+		return []finding.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s", n.Namespace, n.Agent.Pod), "%v", n.Unknown)}
 	}
-	return []doctor.Finding{fine("agent-pod", "%s runs", n.Agent.Pod)}
+	return []finding.Finding{fine("agent-pod", "%s runs", n.Agent.Pod)}
 }
 
 // gpuNodeLabels are the labels by which the chart selects nodes by default.
@@ -77,7 +77,7 @@ var gpuNodeLabels = []string{
 }
 
 // absent reports that the node has no pod of the agent.
-func (n Node) absent() doctor.Finding {
+func (n Node) absent() finding.Finding {
 	const message = "no pod of nri-vgpu's agent is on this node: containers that request GPUs cannot start"
 	if slices.ContainsFunc(gpuNodeLabels, func(label string) bool { return n.Node.Labels[label] == "true" }) {
 		return problem("agent-pod", fmt.Sprintf("kubectl -n %s describe daemonset; a node selector or a taint may exclude the node", n.Namespace), message)
@@ -86,18 +86,18 @@ func (n Node) absent() doctor.Finding {
 		message+". The node has no label by which the chart selects nodes (gpuNodeLabels)")
 }
 
-func (n Node) condition() []doctor.Finding {
+func (n Node) condition() []finding.Finding {
 	patcher := fmt.Sprintf("kubectl -n %s logs -l app.kubernetes.io/component=patcher", n.Namespace)
 	c := condition(n.Node, ready)
 	switch {
 	case c == nil:
-		return []doctor.Finding{problem("condition", patcher, "the Node has no condition %s: the patcher has never reported, or the node never had a GPU", ready)}
+		return []finding.Finding{problem("condition", patcher, "the Node has no condition %s: the patcher has never reported, or the node never had a GPU", ready)}
 	case c.Status != corev1.ConditionTrue:
-		return []doctor.Finding{problem("condition", n.fixCondition(c.Reason), "%s is %s since %s, %s: %s", ready, c.Status, ago(n.Now, c.LastTransitionTime.Time), c.Reason, oneLine(c.Message))}
+		return []finding.Finding{problem("condition", n.fixCondition(c.Reason), "%s is %s since %s, %s: %s", ready, c.Status, ago(n.Now, c.LastTransitionTime.Time), c.Reason, oneLine(c.Message))}
 	case len(offered(n.Node)) == 0:
-		return []doctor.Finding{problem("resources", patcher, "the Node offers no resource of nri-vgpu: no pod that requests a GPU can start here")}
+		return []finding.Finding{problem("resources", patcher, "the Node offers no resource of nri-vgpu: no pod that requests a GPU can start here")}
 	}
-	return []doctor.Finding{fine("condition", "%s: %s", c.Reason, oneLine(c.Message))}
+	return []finding.Finding{fine("condition", "%s: %s", c.Reason, oneLine(c.Message))}
 }
 
 // fixCondition returns the fix for a reason of the condition.
@@ -112,8 +112,8 @@ func (n Node) fixCondition(reason string) string {
 	}
 }
 
-func (n Node) overview() []doctor.Finding {
-	var all []doctor.Finding
+func (n Node) overview() []finding.Finding {
+	var all []finding.Finding
 	if n.Overview.Driver != "" {
 		all = append(all, problem("driver", "on the node: nvidia-smi; dmesg | grep -i xid", "%s", n.Overview.Driver))
 	}

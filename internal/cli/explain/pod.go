@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/why"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -52,11 +52,11 @@ type Pod struct {
 }
 
 // Findings returns the problems of the pod, with their fixes.
-func (p Pod) Findings() []doctor.Finding {
-	var all []doctor.Finding
+func (p Pod) Findings() []finding.Finding {
+	var all []finding.Finding
 	asked := askedByPod(p.Pod, p.Nodes)
 	if len(asked) == 0 {
-		return []doctor.Finding{fine("request", "the pod requests no part of a GPU: no limit of its containers names a resource of %s", strings.Join(p.offers(), ", "))}
+		return []finding.Finding{fine("request", "the pod requests no part of a GPU: no limit of its containers names a resource of %s", strings.Join(p.offers(), ", "))}
 	}
 	ended := p.Pod.Status.Phase == corev1.PodSucceeded || p.Pod.Status.Phase == corev1.PodFailed
 	switch {
@@ -68,7 +68,7 @@ func (p Pod) Findings() []doctor.Finding {
 	}
 	all = append(all, p.refused()...)
 	all = append(all, p.told()...)
-	if !slices.ContainsFunc(all, func(f doctor.Finding) bool { return f.Level == doctor.Problem }) {
+	if !slices.ContainsFunc(all, func(f finding.Finding) bool { return f.Level == finding.Problem }) {
 		all = append(all, p.kubelet()...)
 	}
 	all = append(all, p.held()...)
@@ -79,11 +79,11 @@ func (p Pod) Findings() []doctor.Finding {
 	if len(all) == 0 {
 		switch {
 		case ended:
-			return []doctor.Finding{fine("pod", "the pod has ended: %s", p.Pod.Status.Phase)}
+			return []finding.Finding{fine("pod", "the pod has ended: %s", p.Pod.Status.Phase)}
 		case p.Pod.Status.Phase == corev1.PodPending:
-			return []doctor.Finding{fine("pod", "the pod has a node, and the runtime creates its containers")}
+			return []finding.Finding{fine("pod", "the pod has a node, and the runtime creates its containers")}
 		}
-		return []doctor.Finding{fine("pod", "the pod has what it requests, and no limit throttles it")}
+		return []finding.Finding{fine("pod", "the pod has what it requests, and no limit throttles it")}
 	}
 	return all
 }
@@ -103,8 +103,8 @@ func (p Pod) offers() []string {
 }
 
 // unscheduled returns why no node accepts the pod.
-func (p Pod) unscheduled(asked map[string]int64) []doctor.Finding {
-	var all []doctor.Finding
+func (p Pod) unscheduled(asked map[string]int64) []finding.Finding {
+	var all []finding.Finding
 	said := "the scheduler has not tried the pod yet"
 	for _, c := range p.Pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
@@ -133,7 +133,7 @@ func (p Pod) unscheduled(asked map[string]int64) []doctor.Finding {
 }
 
 // short returns a finding if no node, even an empty node, has the wanted amount of a resource.
-func (p Pod) short(name string, want int64) (doctor.Finding, bool) {
+func (p Pod) short(name string, want int64) (finding.Finding, bool) {
 	most, where := int64(0), ""
 	for i := range p.Nodes {
 		amount, ok := p.Nodes[i].Status.Allocatable[corev1.ResourceName(name)]
@@ -149,7 +149,7 @@ func (p Pod) short(name string, want int64) (doctor.Finding, bool) {
 		return problem("request", fmt.Sprintf("request at most %d, or add a node with more", most),
 			"the pod requests %d of %s, and the largest node has %d (%s)", want, name, most, where), true
 	}
-	return doctor.Finding{}, false
+	return finding.Finding{}, false
 }
 
 // everywhere returns the GPUs of all nodes, or nothing if some are not known.
@@ -225,8 +225,8 @@ func (p Pod) freeNow() string {
 
 // refused returns the containers that the runtime did not create, with the
 // reasons.
-func (p Pod) refused() []doctor.Finding {
-	var all []doctor.Finding
+func (p Pod) refused() []finding.Finding {
+	var all []finding.Finding
 	for _, s := range slices.Concat(p.Pod.Status.InitContainerStatuses, p.Pod.Status.ContainerStatuses) {
 		w := s.State.Waiting
 		if w == nil || !strings.Contains(w.Message, "nri-vgpu") {
@@ -260,8 +260,8 @@ func (p Pod) fixInvalid() string {
 }
 
 // kubelet returns what kubelet reports of containers that wait for another reason than nri-vgpu.
-func (p Pod) kubelet() []doctor.Finding {
-	var all []doctor.Finding
+func (p Pod) kubelet() []finding.Finding {
+	var all []finding.Finding
 	for _, s := range slices.Concat(p.Pod.Status.InitContainerStatuses, p.Pod.Status.ContainerStatuses) {
 		w := s.State.Waiting
 		if w == nil || slices.Contains(makes, w.Reason) || strings.Contains(w.Message, "nri-vgpu") {
@@ -278,10 +278,10 @@ func (p Pod) kubelet() []doctor.Finding {
 }
 
 // told returns the findings of Events that still apply.
-func (p Pod) told() []doctor.Finding {
+func (p Pod) told() []finding.Finding {
 	waits := slices.ContainsFunc(p.Pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running == nil && s.State.Terminated == nil })
 	kubelet := len(p.refused()) > 0
-	var all []doctor.Finding
+	var all []finding.Finding
 	for _, e := range latest(p.Events) {
 		if slices.Contains(good, e.Reason) || e.Reason == "VGPUMemoryLimitReached" && p.full() {
 			continue
@@ -308,13 +308,13 @@ func (p Pod) full() bool {
 }
 
 // node returns a finding if the pod's node is not ready for GPU containers.
-func (p Pod) node() []doctor.Finding {
+func (p Pod) node() []finding.Finding {
 	for i := range p.Nodes {
 		if p.Nodes[i].Name != p.Pod.Spec.NodeName {
 			continue
 		}
 		if c := condition(&p.Nodes[i], ready); c != nil && c.Status != corev1.ConditionTrue {
-			return []doctor.Finding{warning("node", "kubectl vgpu doctor "+p.Nodes[i].Name, "its node %s: %s", p.Nodes[i].Name, oneLine(c.Message))}
+			return []finding.Finding{warning("node", "kubectl vgpu doctor "+p.Nodes[i].Name, "its node %s: %s", p.Nodes[i].Name, oneLine(c.Message))}
 		}
 	}
 	return nil

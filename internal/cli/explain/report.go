@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 )
 
@@ -23,7 +23,7 @@ type PodReport struct {
 	Requests map[string]map[string]int64 `json:"requests"`
 	// Containers are the containers that hold GPUs.
 	Containers []agentapi.Container `json:"containers"`
-	Findings   []doctor.Finding     `json:"findings"`
+	Findings   []finding.Finding    `json:"findings"`
 	Events     []EventReport        `json:"events"`
 }
 
@@ -36,7 +36,7 @@ type NodeReport struct {
 	Offers     map[string]int64     `json:"offers"`
 	GPUs       []agentapi.GPU       `json:"gpus"`
 	Containers []agentapi.Container `json:"containers"`
-	Findings   []doctor.Finding     `json:"findings"`
+	Findings   []finding.Finding    `json:"findings"`
 	Events     []EventReport        `json:"events"`
 }
 

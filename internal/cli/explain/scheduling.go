@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/why"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -52,7 +52,7 @@ const mostLeft = 10
 
 // findings reports whether the cluster supports the mode, which modes the cluster supports, and which
 // pods wait since another mode.
-func (s scheduling) findings() []doctor.Finding {
+func (s scheduling) findings() []finding.Finding {
 	findings := s.support()
 	if len(s.left) == 0 {
 		return findings
@@ -71,23 +71,23 @@ func (s scheduling) findings() []doctor.Finding {
 }
 
 // support reports whether the cluster supports the mode, and which modes the cluster supports.
-func (s scheduling) support() []doctor.Finding {
+func (s scheduling) support() []finding.Finding {
 	const check, choose = "scheduling", "choose another mode: docs/how-to/schedule.md"
 	switch {
 	case s.err != nil:
-		return []doctor.Finding{warning(check, "", "failed to read the mode of scheduling: %v", s.err)}
+		return []finding.Finding{warning(check, "", "failed to read the mode of scheduling: %v", s.err)}
 	case s.mode == config.ScheduleByFit && !s.cluster.Policies:
-		return []doctor.Finding{problem(check, choose,
+		return []finding.Finding{problem(check, choose,
 			"the mode is fit, and Kubernetes %s serves no MutatingAdmissionPolicies: pods have no conditions, and nodes may refuse pods", s.cluster.Release)}
 	case s.mode == config.ScheduleByFit && s.cluster.FitMissing:
-		return []doctor.Finding{problem(check, "install with the chart: docs/how-to/fit.md",
+		return []finding.Finding{problem(check, "install with the chart: docs/how-to/fit.md",
 			"the mode is fit, and the cluster lacks the chart's MutatingAdmissionPolicy: pods have no conditions, and nodes may refuse pods")}
 	case s.mode == config.ScheduleByFit && !s.labelled:
-		return []doctor.Finding{warning(check, "see the other findings, and the logs of agent and patcher",
+		return []finding.Finding{warning(check, "see the other findings, and the logs of agent and patcher",
 			"the mode is fit, and the Node has no label %s: the scheduler compares only sums", request.FitLabel)}
 	case !s.cluster.Policies:
-		return []doctor.Finding{fine(check, "the mode is %s; Kubernetes %s does not support fit, which needs 1.36, and in the mode scheduler pods must name nri-vgpu-scheduler",
+		return []finding.Finding{fine(check, "the mode is %s; Kubernetes %s does not support fit, which needs 1.36, and in the mode scheduler pods must name nri-vgpu-scheduler",
 			s.mode, s.cluster.Release)}
 	}
-	return []doctor.Finding{fine(check, "the mode is %s; Kubernetes %s supports sums, fit and scheduler", s.mode, s.cluster.Release)}
+	return []finding.Finding{fine(check, "the mode is %s; Kubernetes %s supports sums, fit and scheduler", s.mode, s.cluster.Release)}
 }

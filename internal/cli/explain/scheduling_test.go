@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 )
 
@@ -21,18 +21,18 @@ func TestScheduling(t *testing.T) {
 	missing.FitMissing = true
 	for name, tt := range map[string]struct {
 		facts scheduling
-		level doctor.Level
+		level finding.Level
 		want  string
 	}{
-		"sums":                 {scheduling{mode: "sums", cluster: modern}, doctor.OK, "v1.37.1 supports sums, fit and scheduler"},
-		"sums, without policy": {scheduling{mode: "sums", cluster: missing}, doctor.OK, "supports sums, fit and scheduler"},
-		"sums of old":          {scheduling{mode: "sums", cluster: old}, doctor.OK, "v1.35.0 does not support fit, which needs 1.36"},
-		"scheduler of old":     {scheduling{mode: "scheduler", cluster: old}, doctor.OK, "pods must name nri-vgpu-scheduler"},
-		"fit":                  {scheduling{mode: "fit", cluster: modern, labelled: true}, doctor.OK, "the mode is fit"},
-		"fit of old":           {scheduling{mode: "fit", cluster: old, labelled: true}, doctor.Problem, "v1.35.0 serves no MutatingAdmissionPolicies"},
-		"fit without policy":   {scheduling{mode: "fit", cluster: missing, labelled: true}, doctor.Problem, "lacks the chart's MutatingAdmissionPolicy"},
-		"fit without labels":   {scheduling{mode: "fit", cluster: modern}, doctor.Warning, "no label nri-vgpu.io/fit"},
-		"unknown":              {scheduling{mode: "fit", err: errors.New("forbidden")}, doctor.Warning, "forbidden"},
+		"sums":                 {scheduling{mode: "sums", cluster: modern}, finding.OK, "v1.37.1 supports sums, fit and scheduler"},
+		"sums, without policy": {scheduling{mode: "sums", cluster: missing}, finding.OK, "supports sums, fit and scheduler"},
+		"sums of old":          {scheduling{mode: "sums", cluster: old}, finding.OK, "v1.35.0 does not support fit, which needs 1.36"},
+		"scheduler of old":     {scheduling{mode: "scheduler", cluster: old}, finding.OK, "pods must name nri-vgpu-scheduler"},
+		"fit":                  {scheduling{mode: "fit", cluster: modern, labelled: true}, finding.OK, "the mode is fit"},
+		"fit of old":           {scheduling{mode: "fit", cluster: old, labelled: true}, finding.Problem, "v1.35.0 serves no MutatingAdmissionPolicies"},
+		"fit without policy":   {scheduling{mode: "fit", cluster: missing, labelled: true}, finding.Problem, "lacks the chart's MutatingAdmissionPolicy"},
+		"fit without labels":   {scheduling{mode: "fit", cluster: modern}, finding.Warning, "no label nri-vgpu.io/fit"},
+		"unknown":              {scheduling{mode: "fit", err: errors.New("forbidden")}, finding.Warning, "forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := tt.facts.findings()
@@ -51,7 +51,7 @@ func TestSchedulingNamesPodsOfAnotherMode(t *testing.T) {
 		s.left = append(s.left, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("pod-", i)}})
 	}
 	got := s.findings()
-	if len(got) != 2 || got[0].Level != doctor.OK || got[1].Level != doctor.Problem || got[1].Check != "scheduling" {
+	if len(got) != 2 || got[0].Level != finding.OK || got[1].Level != finding.Problem || got[1].Check != "scheduling" {
 		t.Fatalf("got %+v", got)
 	}
 	for text, wants := range map[string][]string{

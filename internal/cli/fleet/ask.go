@@ -21,7 +21,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
@@ -241,13 +241,13 @@ func (f *Fleet) converse(ctx context.Context, tell func(agentapi.Overview), a Ag
 }
 
 // Examine runs doctor for a node in its agent's pod.
-func (f *Fleet) Examine(ctx context.Context, a Agent) ([]doctor.Finding, error) {
+func (f *Fleet) Examine(ctx context.Context, a Agent) ([]finding.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	var out bytes.Buffer
 	err := f.run(ctx, a, nil, &out, "vgpuctl", "doctor", "-o", "json", "--root", "/host", "--config", "/etc/nri-vgpu/config.toml")
 	// The command exits with an error if it has found a problem. The findings are in the output.
-	var findings []doctor.Finding
+	var findings []finding.Finding
 	if json.Unmarshal(out.Bytes(), &findings) == nil && len(findings) > 0 {
 		return findings, nil
 	}

@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
@@ -77,7 +77,7 @@ func show[T any](ctx context.Context, a Asking, question agentapi.Question, v vi
 	if err := CheckFormat(a.Format, Formats); err != nil {
 		return err
 	}
-	screen := a.Watch && isTerminal(a.Out) && (a.Format == FormatTable || a.Format == FormatWide)
+	screen := a.Watch && IsTerminal(a.Out) && (a.Format == FormatTable || a.Format == FormatWide)
 	w := &writer[T]{view: v, format: a.Format, out: a.Out, watched: a.Watch && !screen}
 	for {
 		var list []T
@@ -120,13 +120,10 @@ func redraw[T any](w *writer[T], away error, list []T) error {
 	return w.write(list)
 }
 
-func isTerminal(out io.Writer) bool {
+// IsTerminal reports whether out is a terminal.
+func IsTerminal(out io.Writer) bool {
 	file, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // IsMgctl reports whether program is named like MetaGPU's command.

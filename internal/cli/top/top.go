@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
@@ -43,21 +41,18 @@ type Options struct {
 	Color   bool
 }
 
-// IsTerminal reports whether a file is a terminal.
-func IsTerminal(file *os.File) bool { return term.IsTerminal(int(file.Fd())) }
-
 // Run shows the live view until the user or ctx ends it. Run always restores the
 // terminal.
 func Run(ctx context.Context, o Options) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	before, err := term.MakeRaw(int(o.In.Fd()))
+	restore, err := takeOver(o)
 	if err != nil {
 		return fmt.Errorf("take over the terminal: %w", err)
 	}
 	defer func() {
 		_, left := io.WriteString(o.Out, leave)
-		err = errors.Join(err, left, term.Restore(int(o.In.Fd()), before))
+		err = errors.Join(err, left, restore())
 	}()
 	if _, err := io.WriteString(o.Out, enter); err != nil {
 		return err
@@ -66,6 +61,21 @@ func Run(ctx context.Context, o Options) (err error) {
 	v.state = state{order: o.Order, errors: map[string]error{}, earlier: map[string]agentapi.Overview{}, color: o.Color}
 	go o.Source.Follow(ctx, v.tell)
 	return v.loop(ctx)
+}
+
+// takeOver makes the terminal pass on each key and interpret escape sequences. The returned function
+// restores the terminal.
+func takeOver(o Options) (restore func() error, err error) {
+	before, err := term.MakeRaw(int(o.In.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	restoreKeys := func() error { return term.Restore(int(o.In.Fd()), before) }
+	restoreOut, err := interpretEscapes(o.Out)
+	if err != nil {
+		return nil, errors.Join(err, restoreKeys())
+	}
+	return func() error { return errors.Join(restoreOut(), restoreKeys()) }, nil
 }
 
 // view is the live view. Sources call tell concurrently.
@@ -93,10 +103,8 @@ func (v *view) tell(node string, o agentapi.Overview, err error) {
 	v.known[node] = o
 }
 
+// loop draws after each key, and at intervals, which also adapts the view to the terminal's size.
 func (v *view) loop(ctx context.Context) error {
-	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, unix.SIGWINCH)
-	defer signal.Stop(resized)
 	keys := make(chan key)
 	go readKeys(ctx, v.options.In, keys)
 	tick := time.NewTicker(pace)
@@ -112,7 +120,6 @@ func (v *view) loop(ctx context.Context) error {
 			if !open || !v.press(k) {
 				return nil
 			}
-		case <-resized:
 		case <-tick.C:
 		}
 	}

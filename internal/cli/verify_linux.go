@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nri-vgpu/nri-vgpu/internal/cli/top"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/verify"
 )
 
@@ -95,7 +95,7 @@ func verifyNow(ctx context.Context, opts verify.Options) (verify.Report, error) 
 // progress returns a function that shows the current check on a terminal, or
 // nil without a terminal.
 func progress(out *os.File) func(done, all int, name string) {
-	if !top.IsTerminal(out) {
+	if !show.IsTerminal(out) {
 		return nil
 	}
 	return func(done, all int, name string) { fmt.Fprintf(out, "\r\x1b[K[%d/%d] %s", done+1, all, name) }
@@ -103,7 +103,7 @@ func progress(out *os.File) func(done, all int, name string) {
 
 // clearProgress erases the progress line from a terminal.
 func clearProgress(out *os.File) {
-	if top.IsTerminal(out) {
+	if show.IsTerminal(out) {
 		fmt.Fprint(out, "\r\x1b[K")
 	}
 }

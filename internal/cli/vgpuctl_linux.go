@@ -1,46 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli contains the commands of vgpuctl, of kubectl's plugin, and of mgctl, which
-// MetaGPU's users run.
 package cli
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/doctor"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/local"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
-
-// Main runs the program with its name and arguments, and returns the exit status.
-func Main(args []string) int {
-	root := vgpuctl()
-	rest := args[1:]
-	switch name := filepath.Base(args[0]); {
-	case show.IsMgctl(name):
-		root = mgctl()
-	case name == plugin || name == completer:
-		root = kubectlVgpu()
-		rest = completing(args)
-	}
-	root.SetArgs(rest)
-	err := root.Execute()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", root.DisplayName(), err)
-	}
-	return exitStatusOf(err)
-}
-
-// Commands returns the root commands of all programs.
-func Commands() []*cobra.Command { return []*cobra.Command{vgpuctl(), kubectlVgpu(), mgctl()} }
 
 func vgpuctl() *cobra.Command {
 	root := &cobra.Command{
@@ -148,11 +123,11 @@ func doctorCommand() *cobra.Command {
 				return err
 			}
 			findings := doctor.Examine(doctor.Gather(cmd.Context(), file))
-			err := report(cmd.OutOrStdout(), output, findings, func(out io.Writer) error { return doctor.WriteTable(out, findings) })
+			err := report(cmd.OutOrStdout(), output, findings, func(out io.Writer) error { return finding.WriteTable(out, findings) })
 			if err != nil {
 				return err
 			}
-			if !doctor.Sound(findings) {
+			if !finding.Sound(findings) {
 				return errUnsound
 			}
 			return nil
@@ -162,15 +137,6 @@ func doctorCommand() *cobra.Command {
 	cmd.Flags().StringVar(&path, "config", "", "path of the node's config.toml; defaults apply without a file")
 	cmd.Flags().StringVar(&root, "root", "", "mount point of the node's root, in a container; the container needs the node's network")
 	return cmd
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		Run:   func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), version.Version) },
-	}
 }
 
 // watchCommand returns a hidden command that only local.Run starts.
@@ -186,4 +152,16 @@ func watchCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&detached, "detached", false, "keep running in the foreground")
 	return cmd
+}
+
+// unstarted attaches the exit status of a program that cannot be started.
+func unstarted(err error) error {
+	var program local.ProgramError
+	switch {
+	case !errors.As(err, &program):
+		return err
+	case program.Missing():
+		return statusError{err, exitNotFound}
+	}
+	return statusError{err, exitNotStartable}
 }
