@@ -10,8 +10,10 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // floor is the percentage of mutants that tests must kill in each package of packages.txt.
@@ -36,22 +38,31 @@ type campaign struct {
 type score struct {
 	name                      string
 	mutants, killed, accepted int
+	took                      time.Duration
 }
 
 func (s score) percent() int {
 	return 100 * s.killed / max(s.mutants, 1)
 }
 
+// run visits all packages, even after an error of a package.
 func (c *campaign) run(ctx context.Context) error {
 	c.files, c.fits = map[string]bool{}, map[string]bool{}
 	shop := newWorkshop(c.root)
+	var failed error
 	for _, name := range c.packages {
 		if err := c.visit(ctx, name, shop.suite(name)); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", name, err))
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	if c.list {
-		return nil
+	switch {
+	case c.list:
+		return failed
+	case failed != nil:
+		return errors.Join(failed, c.report())
 	}
 	return errors.Join(c.report(), c.stale())
 }
@@ -79,11 +90,12 @@ func (c *campaign) visit(ctx context.Context, name string, tests suite) error {
 		}
 		return nil
 	}
+	start := time.Now()
 	if err := tests.prepare(ctx); err != nil {
 		return err
 	}
 	s, err := c.try(ctx, tests, mutants)
-	s.name = name
+	s.name, s.took = name, time.Since(start)
 	c.scores = append(c.scores, s)
 	return err
 }
@@ -128,12 +140,16 @@ func (c *campaign) try(ctx context.Context, tests suite, mutants []mutant) (scor
 func (c *campaign) report() error {
 	var err error
 	table := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "\nmutants\tkilled\tpercent\taccepted\t  package")
+	fmt.Fprintln(table, "\nmutants\tkilled\tpercent\tbound\taccepted\tseconds\t  package")
 	for _, s := range c.scores {
-		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t  %s\n", s.mutants, s.killed, s.percent(), s.accepted, s.name)
-		if c.matches == nil && s.percent() < floor && slices.Contains(c.held, s.name) {
-			err = errWeak
+		bound := "-"
+		if slices.Contains(c.held, s.name) {
+			bound = strconv.Itoa(floor)
+			if c.matches == nil && s.percent() < floor {
+				err = errWeak
+			}
 		}
+		fmt.Fprintf(table, "%d\t%d\t%d\t%s\t%d\t%.0f\t  %s\n", s.mutants, s.killed, s.percent(), bound, s.accepted, s.took.Seconds(), s.name)
 	}
 	return errors.Join(err, table.Flush())
 }

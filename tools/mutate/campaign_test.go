@@ -135,6 +135,16 @@ func runCampaign(t *testing.T, root string, o options) (string, error) {
 	return out.String(), err
 }
 
+// rowOf returns the table's line of a package, with single blanks and without the duration.
+func rowOf(out, name string) string {
+	for line := range strings.Lines(out) {
+		if columns := strings.Fields(line); len(columns) == 7 && columns[6] == name {
+			return strings.Join(columns[:5], " ")
+		}
+	}
+	return ""
+}
+
 const (
 	goSurvivor = "pkg/tiny/tiny.go: Larger: if a < b { => if a <= b {"
 	unreached  = "pkg/tiny/tiny.go: Unused: func Unused() bool { return true } => func Unused() bool { return false }"
@@ -152,11 +162,14 @@ func TestSurvivorsAreReported(t *testing.T) {
 		strings.Replace(goSurvivor, ".go:", ".go:4:", 1) + "\n",
 		strings.Replace(unreached, ".go:", ".go:12:", 1) + "\n",
 		strings.Replace(cSurvivor, ".c:", ".c:10:", 1) + "\n",
-		"3       1       33         0  pkg/tiny\n",
-		"5       4       80         0  interposer/tiny\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in the output:\n%s", want, out)
+		}
+	}
+	for name, want := range map[string]string{"pkg/tiny": "3 1 33 90 0", "interposer/tiny": "5 4 80 90 0"} {
+		if got := rowOf(out, name); got != want {
+			t.Errorf("the row of %s is %q, want %q", name, got, want)
 		}
 	}
 	if got := strings.Count(out, " => "); got != 3 {
@@ -168,7 +181,7 @@ func TestProgramsThatTestsBuildHaveTheMutant(t *testing.T) {
 	root := writeRepository(t, "")
 	write(t, root, built)
 	out, err := runCampaign(t, root, options{number: 30, packages: "pkg/built"})
-	if err != nil || !strings.Contains(out, "2       2      100         0  pkg/built\n") {
+	if err != nil || rowOf(out, "pkg/built") != "2 2 100 - 0" {
 		t.Errorf("%v; output:\n%s", err, out)
 	}
 }
@@ -206,26 +219,31 @@ func TestListMustFit(t *testing.T) {
 	}
 }
 
+// TestFailingTestsAreAnError checks that the campaign reports tests that fail without a mutant, and
+// still tries the other packages.
 func TestFailingTestsAreAnError(t *testing.T) {
-	for _, change := range []struct{ file, old, new, name string }{
-		{"pkg/tiny/tiny_test.go", "!= 2", "!= 3", "pkg/tiny"},
-		{"interposer/test/tiny_test.c", "== 2", "== 3", "interposer/tiny"},
+	for _, change := range []struct{ file, old, new, name, other string }{
+		{"pkg/tiny/tiny_test.go", "!= 2", "!= 3", "pkg/tiny", "interposer/tiny"},
+		{"interposer/test/tiny_test.c", "== 2", "== 3", "interposer/tiny", "pkg/tiny"},
 	} {
 		root := writeRepository(t, "")
 		text := strings.Replace(repository[change.file], change.old, change.new, 1)
 		if err := os.WriteFile(filepath.Join(root, change.file), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, err := runCampaign(t, root, options{number: 30, packages: change.name})
+		out, err := runCampaign(t, root, options{number: 30})
 		if err == nil || !strings.Contains(err.Error(), "without a mutant") {
 			t.Errorf("%s: error is %v", change.name, err)
+		}
+		if rowOf(out, change.name) != "" || rowOf(out, change.other) == "" {
+			t.Errorf("%s: the output is\n%s", change.name, out)
 		}
 	}
 }
 
 func TestOnlyTriesWhatMatches(t *testing.T) {
 	out, err := runCampaign(t, writeRepository(t, ""), options{number: 1, only: `tiny\.go:\d+: Larger`, packages: "pkg/tiny"})
-	if err != nil || !strings.Contains(out, "2       1       50         0  pkg/tiny\n") {
+	if err != nil || rowOf(out, "pkg/tiny") != "2 1 50 90 0" {
 		t.Errorf("error %v, output:\n%s", err, out)
 	}
 }

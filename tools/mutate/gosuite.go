@@ -150,19 +150,21 @@ func (s *goSuite) try(ctx context.Context, m mutant) (verdict, error) {
 	if err != nil {
 		return void, err
 	}
-	if v, err := s.build(ctx, "build", "-overlay", overlay, "./"+s.name); err != nil || v == void {
-		return v, err
-	}
+	reached := false
 	for _, t := range s.tests {
 		// The coverage of programs that tests build is unknown.
 		if !t.builds && !t.covered.reaches(m.file, s.texts[m.file], m.start) {
 			continue
 		}
+		reached = true
 		if v, err := s.tryTests(ctx, t, overlay); err != nil || v != survived {
 			return v, err
 		}
 	}
-	return survived, nil
+	if reached {
+		return survived, nil
+	}
+	return s.build(ctx, "build", "-overlay", overlay, "./"+s.name)
 }
 
 // tryTests runs tests on the mutant of an overlay.
