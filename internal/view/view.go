@@ -30,8 +30,8 @@ import (
 const (
 	// atOnce is the number of agents that are queried concurrently.
 	atOnce = 32
-	// patience bounds a collection, and agentPatience the answer of an agent. An agent waits up to 1 s
-	// for the driver.
+	// patience bounds a collection and the start of a connection, and agentPatience the answer of an
+	// agent. An agent waits up to 1 s for the driver.
 	patience, agentPatience = 5 * time.Second, 2 * time.Second
 	// silence is the time for which the View does not query an agent that did not answer in time.
 	silence = 30 * time.Second
@@ -75,7 +75,13 @@ type View struct {
 // New returns a View. Agents have self-signed certificates, so the View does not verify agents. The
 // token of the View therefore has no rights that matter outside of nri-vgpu.
 func New(o Options) (*View, error) {
+	return newView(o, (&net.Dialer{Timeout: patience}).DialContext)
+}
+
+func newView(o Options, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*View, error) {
+	// A Transport continues to connect after the request has ended, so connecting needs its own bound.
 	encrypted := &http.Transport{
+		DialContext: dial, TLSHandshakeTimeout: patience,
 		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // see New
 		MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: mostHeaderBytes,
 	}

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
@@ -47,15 +48,21 @@ func viewOf(t *testing.T, agents Agents, handler http.HandlerFunc) *View {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	v, err := New(Options{Agents: agents, Port: port, TokenFile: file, MostBytes: 16 << 20, Log: slog.New(slog.DiscardHandler)})
+	v, err := New(Options{Agents: agents, Port: port, TokenFile: tokenFile(t), MostBytes: 16 << 20, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// tokenFile returns a file with the token of a View.
+func tokenFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // fleetOf returns the data that a View serves.
@@ -157,75 +164,120 @@ func TestAttribution(t *testing.T) {
 	}
 }
 
-// silentAddress returns an address that accepts connections and never answers.
-func silentAddress(t *testing.T, port string) {
+// pipes is a network in memory, which the fake clock of synctest supports. An agent that answers is at
+// 127.0.0.1. Agents at 127.0.0.9 accept connections and never answer.
+type pipes struct {
+	answering, silent chan net.Conn
+	closed            chan struct{}
+	once              *sync.Once
+}
+
+func newPipes() pipes {
+	return pipes{answering: make(chan net.Conn), silent: make(chan net.Conn, 1000), closed: make(chan struct{}), once: &sync.Once{}}
+}
+
+func (p pipes) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	near, far := net.Pipe()
+	if strings.HasPrefix(address, "127.0.0.9:") {
+		p.silent <- far
+		return near, nil
+	}
+	select {
+	case p.answering <- far:
+		return near, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.answering:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443} }
+
+// viewThrough returns a View whose agents are on a network in memory.
+func viewThrough(t *testing.T, p pipes, agents Agents, handler http.HandlerFunc) *View {
 	t.Helper()
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.9", port))
+	server := httptest.NewUnstartedServer(handler)
+	server.Listener.Close()
+	server.Listener = p
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	v, err := newView(Options{Agents: agents, Port: "443", TokenFile: tokenFile(t), MostBytes: 16 << 20, Log: slog.New(slog.DiscardHandler)}, p.dial)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
+	return v
 }
 
 // TestSilentAgents checks that agents that do not answer delay a collection by at most patience. The
-// View then skips these agents, and queries these agents last after silence.
+// View then skips these agents, and queries these agents last after silence. No connection to a
+// silent agent outlives patience.
 func TestSilentAgents(t *testing.T) {
-	t.Parallel()
-	var agents []fleet.Agent
-	for i := range 2*atOnce + 1 {
-		agents = append(agents, fleet.Agent{Node: fmt.Sprint("a", i), IP: "127.0.0.9", Ready: true})
-	}
-	v := viewOf(t, listed{agents: append(agents, n1)}, answers(`{"node":"n1"}`))
-	silentAddress(t, v.Port)
-	handler, now := v.Handler(t.Context()), time.Now()
-	v.now = func() time.Time { return now }
-	collect := func(most time.Duration) agentapi.Fleet {
-		t.Helper()
-		began := time.Now()
-		got := fleetOf(t, handler)
-		if took := time.Since(began); took > most {
-			t.Errorf("a collection takes %v, want at most %v", took, most)
+	synctest.Test(t, func(t *testing.T) {
+		var agents []fleet.Agent
+		for i := range 2*atOnce + 1 {
+			agents = append(agents, fleet.Agent{Node: fmt.Sprint("a", i), IP: "127.0.0.9", Ready: true})
 		}
-		if len(got.Overviews)+len(got.Errors) != len(agents)+1 {
-			t.Errorf("%d overviews and %d errors", len(got.Overviews), len(got.Errors))
+		p := newPipes()
+		v := viewThrough(t, p, listed{agents: append(agents, n1)}, answers(`{"node":"n1"}`))
+		collect := func(when string, takes time.Duration) {
+			t.Helper()
+			began := time.Now()
+			got := v.collect(t.Context())
+			if took := time.Since(began); took != takes {
+				t.Errorf("%s a collection takes %v, want %v", when, took, takes)
+			}
+			if len(got.Overviews) != 1 || len(got.Errors) != len(agents) || !strings.Contains(got.Errors[0].Error, "does not answer within 2s") {
+				t.Errorf("%s: %d overviews, %d errors: %.300v", when, len(got.Overviews), len(got.Errors), got.Errors)
+			}
 		}
-		return got
-	}
-	const grace = time.Second
-	collect(patience + grace)
-	collect(patience + grace)
-	if got := collect(grace); len(got.Overviews) != 1 || !strings.Contains(got.Errors[0].Error, "does not answer within 2s") {
-		t.Errorf("after two collections: %+v", got.Overviews)
-	}
-	now = now.Add(silence)
-	if got := collect(patience + grace); len(got.Overviews) != 1 {
-		t.Error("silent agents hide an agent that answers")
-	}
+		collect("first", patience)
+		collect("with an agent that was not queried in time", agentPatience)
+		collect("with silent agents", 0)
+		time.Sleep(silence)
+		collect("after silence", patience)
+		time.Sleep(patience)
+		synctest.Wait()
+		for range len(p.silent) {
+			c := <-p.silent
+			_ = c.SetReadDeadline(time.Now())
+			if _, err := io.Copy(io.Discard, c); err != nil {
+				t.Fatalf("a connection to a silent agent is open: %v", err)
+			}
+		}
+	})
 }
 
 // TestAnAgentAnswersAgain checks that the View queries a silent agent again after silence.
 func TestAnAgentAnswersAgain(t *testing.T) {
-	t.Parallel()
-	var asked atomic.Int64
-	v := viewOf(t, listed{agents: []fleet.Agent{n1}}, func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1) == 1 {
-			<-r.Context().Done()
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		v := viewThrough(t, newPipes(), listed{agents: []fleet.Agent{n1}}, func(w http.ResponseWriter, r *http.Request) {
+			if asked.Add(1) == 1 {
+				<-r.Context().Done()
+			}
+			answers(`{"node":"n1"}`)(w, r)
+		})
+		began := time.Now()
+		for i, want := range []struct {
+			at       time.Duration
+			asked    int64
+			answered int
+		}{{0, 1, 0}, {silence - 1, 1, 0}, {silence, 2, 1}, {silence, 3, 1}} {
+			time.Sleep(time.Until(began.Add(want.at)))
+			if got := v.collect(t.Context()); len(got.Overviews) != want.answered || asked.Load() != want.asked {
+				t.Errorf("collection %d: %+v after %d queries, want %+v", i, got, asked.Load(), want)
+			}
 		}
-		answers(`{"node":"n1"}`)(w, r)
 	})
-	now := time.Now()
-	v.now = func() time.Time { return now }
-	handler := v.Handler(t.Context())
-	for i, want := range []struct {
-		after    time.Duration
-		asked    int64
-		answered int
-	}{{0, 1, 0}, {silence - 1, 1, 0}, {1, 2, 1}, {0, 3, 1}} {
-		now = now.Add(want.after)
-		if got := fleetOf(t, handler); len(got.Overviews) != want.answered || asked.Load() != want.asked {
-			t.Errorf("collection %d: %+v after %d queries, want %+v", i, got, asked.Load(), want)
-		}
-	}
 }
 
 // TestMemory checks that the worst answers of many agents do not take more memory than the chart's
@@ -305,8 +357,12 @@ func TestHandler(t *testing.T) {
 		if answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), want) {
 			t.Errorf("%s: %d %.200s", path, answer.Code, answer.Body)
 		}
-		if answer.Header().Get("Content-Security-Policy") != policy {
-			t.Errorf("%s has the policy %q", path, answer.Header().Get("Content-Security-Policy"))
+		for header, want := range map[string]string{
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+		} {
+			if got := answer.Header().Get(header); got != want {
+				t.Errorf("%s has %s %q, want %q", path, header, got, want)
+			}
 		}
 	}
 	for _, c := range []struct{ method, path string }{{http.MethodPost, "/view/fleet"}, {http.MethodGet, "/"}, {http.MethodGet, "/view/nothing"}} {
