@@ -79,6 +79,10 @@ func TestHAMi(t *testing.T) {
 		{"the default memory, and the webhook's cores", asks{hamiNumber: "1"}, []Share{with(500*MiB, Whole)}, ""},
 		{"too many units", asks{hamiMemory: "16385"}, nil, hamiMemory + " is 16385; allowed: 0 to 16384 (units of 1024 MiB of each GPU)"},
 	})
+	defaults.HAMi.MemoryFactor = 2
+	run(t, DialectHAMi, defaults, []test{
+		{"too many small units", asks{hamiMemory: "8388609"}, nil, hamiMemory + " is 8388609; allowed: 0 to 8388608 (units of 2 MiB of each GPU)"},
+	})
 	run(t, DialectHAMi, config.Default().Dialects, []test{{"the dialect is off by default", asks{hamiNumber: "1"}, nil, ""}})
 }
 

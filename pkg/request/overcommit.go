@@ -110,7 +110,7 @@ func askers(pod *corev1.Pod, asked Pod, name string, cfg config.Config) []asker 
 			continue
 		}
 		a, err := amountsIn(limits, dialects[k].resources())
-		if err == nil && a[name] != 0 && len(c.Shares) > 0 {
+		if err == nil && a[name] != 0 {
 			asking = append(asking, asker{c, dialects[k], a})
 		}
 	}
