@@ -216,6 +216,14 @@ func TestParseRefuses(t *testing.T) {
 			`line 3: dialects.native.memory is "nvidia.com/mig-memory", which node.foreign_resources leaves`}},
 		{"HAMi's dialect beside another plugin", "[dialects.hami]\nenabled = true", []string{
 			`line 1: dialects.hami.number is "nvidia.com/gpu", which node.foreign_resources leaves to another device plugin; allowed: another name, or a node.foreign_resources without it`}},
+		{"HAMi's numbers, too small", "[dialects.hami]\nnumber_per_gpu = 0\ndefault_number = 0\ndefault_cores = -1\nmemory_factor = 0", []string{
+			"line 2: dialects.hami.number_per_gpu is 0; allowed: 1 to 1000",
+			"line 3: dialects.hami.default_number is 0; allowed: 1 to 16",
+			"line 4: dialects.hami.default_cores is -1; allowed: 0 (no limit) to 100",
+			"line 5: dialects.hami.memory_factor is 0; allowed: 1 to 16384"}},
+		{"HAMi's numbers, too large", "[dialects.hami]\ndefault_memory_mib = 16777217\ndefault_cores = 101", []string{
+			"line 2: dialects.hami.default_memory_mib is 16777217; allowed: 0 (all memory) to 16777216",
+			"line 3: dialects.hami.default_cores is 101; allowed: 0 (no limit) to 100"}},
 		{"no name of a resource", "[node]\nforeign_resources = [\"gpu\", \"*\", \"a.b/c\"]", []string{
 			`line 2: node.foreign_resources[0] is "gpu"; allowed: domain/name, which may end with "*"`,
 			`line 2: node.foreign_resources[1] is "*"; allowed: domain/name`}},
