@@ -547,3 +547,25 @@ func TestLimitsAboveWhatIsAskedFor(t *testing.T) {
 		})
 	}
 }
+
+// TestEmptiedHasRoom checks that a GPU has room again once it is healthy and empty, whatever occupies
+// the GPU now.
+func TestEmptiedHasRoom(t *testing.T) {
+	whole := request.Share{Memory: request.Memory{Bytes: 16 * gib}, ComputePPM: request.Whole, Slots: 3, Exclusive: true}
+	for name, r := range map[string]Room{
+		"unhealthy":        {MemoryBytes: 16 * gib},
+		"held exclusively": {MemoryBytes: 16 * gib, Healthy: true, Exclusive: true, Holders: 1},
+		"memory in common": {MemoryBytes: 16 * gib, Healthy: true, Common: true, Holders: 1},
+		"full, with MPS":   {MemoryBytes: 16 * gib, Healthy: true, MPS: true, Holders: 48},
+	} {
+		if r.Lacks(whole, 1) == "" {
+			t.Errorf("%s: it has room now", name)
+		}
+		if lacks := r.Emptied().Lacks(whole, 1); lacks != "" {
+			t.Errorf("%s: once it is empty: %s", name, lacks)
+		}
+	}
+	if (Room{MemoryBytes: 8 * gib, Healthy: true}).Emptied().Lacks(whole, 1) == "" {
+		t.Error("an empty GPU has more memory than it has")
+	}
+}

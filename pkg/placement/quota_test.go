@@ -106,3 +106,36 @@ func TestHoldsNoMoreThanAQuotaCounts(t *testing.T) {
 		})
 	}
 }
+
+// TestGPUsThatNoSearchChooses checks init containers with assigned GPUs, and in another dialect. The
+// pod may then hold more than a quota counts.
+func TestGPUsThatNoSearchChooses(t *testing.T) {
+	cfg := config.Default()
+	cfg.Dialects.Native.Amounts = config.AmountsTotal
+	on := func(uuid string, share request.Share) request.Share {
+		share.GPUs = []string{uuid}
+		return share
+	}
+	for _, tt := range []struct {
+		name, dialect string
+		shares        []request.Share
+		refused       bool
+	}{
+		{"chosen GPUs", request.DialectNative, []request.Share{mem(2), mem(2)}, true},
+		{"a chosen and an assigned GPU", request.DialectNative, []request.Share{on("GPU-0", mem(2)), mem(2)}, true},
+		{"assigned GPUs", request.DialectNative, []request.Share{on("GPU-0", mem(2)), on("GPU-1", mem(2))}, false},
+		{"another dialect", request.DialectVolcano, []request.Share{mem(2), mem(2)}, false},
+	} {
+		init, main := initc("i", tt.shares...), app("a", mem(32))
+		init.Dialect, main.Dialect = tt.dialect, tt.dialect
+		p := pod("p", init, main)
+		l := New(gpus(80, 80), cfg)
+		_, err := l.Place(p, "i")
+		if err == nil {
+			_, err = l.Place(p, "a")
+		}
+		if (err != nil) != tt.refused {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}

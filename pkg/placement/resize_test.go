@@ -131,6 +131,26 @@ func TestPartsThatCannotBeResized(t *testing.T) {
 	}
 }
 
+// TestResizeAfterAChangeOfSharing checks that a container cannot be resized if the container or its GPU
+// uses MPS.
+func TestResizeAfterAChangeOfSharing(t *testing.T) {
+	mps := config.Default()
+	mps.Sharing.Method = config.ShareByMPS
+	for _, change := range [][2]config.Config{{mps, config.Default()}, {config.Default(), mps}} {
+		before := New(gpus(16), change[0])
+		placeAll(before, pod("p", app("a", mem(4))))
+		after := New(gpus(16), change[1])
+		for _, a := range before.Allocations() {
+			if err := after.Restore(a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := after.Resize("p", "a", []request.Share{mem(5)}); err == nil || !strings.Contains(err.Error(), "MPS") {
+			t.Errorf("from %q to %q: %v", change[0].Sharing.Method, change[1].Sharing.Method, err)
+		}
+	}
+}
+
 // TestPlanResizeChangesNothing checks that PlanResize computes sizes without room and without effect.
 func TestPlanResizeChangesNothing(t *testing.T) {
 	l := resizable(t)
