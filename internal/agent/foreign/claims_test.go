@@ -25,6 +25,7 @@ func TestJudge(t *testing.T) {
 		{"nothing", nil, none, listing{}, claims{}},
 		{"a plugin", nil, count(2), listing{name: two}, claims{name: two}},
 		{"a plugin that the Node does not show yet", nil, none, listing{name: two}, claims{name: two}},
+		{"a plugin that the Node shows without devices", claims{name: two}, count(0), listing{}, claims{}},
 		{"the Node alone", nil, count(2), nil, claims{name: nil}},
 		{"kubelet alone", nil, nil, listing{name: two}, claims{name: two}},
 		{"neither answers", claims{name: two}, nil, nil, claims{name: two}},

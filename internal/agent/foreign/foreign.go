@@ -134,7 +134,7 @@ func (w *Watcher) capacity() map[string]int64 {
 	}
 	found := map[string]int64{}
 	for name, quantity := range node.Status.Capacity {
-		if w.Config.Foreign(string(name)) && quantity.Value() > 0 {
+		if w.Config.Foreign(string(name)) {
 			found[string(name)] = quantity.Value()
 		}
 	}

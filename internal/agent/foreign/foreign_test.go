@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
@@ -120,5 +122,102 @@ func TestOwnResources(t *testing.T) {
 		if got := w.Claimed(gpu.GPU{UUID: uuid}); strings.Contains(got, "as nvidia.com/gpu:") != want {
 			t.Errorf("%s is claimed: %q, want %t", uuid, got, want)
 		}
+	}
+}
+
+// lister is a Kubelet that lists these devices, or hangs until the query ends.
+type lister struct {
+	devices map[string][]string
+	hangs   bool
+	asked   int
+}
+
+func (l *lister) Devices(ctx context.Context) (map[string][]string, error) {
+	l.asked++
+	if l.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return l.devices, nil
+}
+
+func watcherOf(kubelet Kubelet) *Watcher {
+	return New(Options{
+		Config: config.Default().Node, Kubelet: kubelet, Node: func() *corev1.Node { return nil }, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+// TestRunLooksAgain checks that Run looks at once, after each interval, and at a Poke.
+func TestRunLooksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lister{devices: map[string][]string{"nvidia.com/gpu": {"GPU-a"}}}
+		w := watcherOf(l)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { w.Run(ctx); close(ended) }()
+		asked := func(when string, want int) {
+			t.Helper()
+			if synctest.Wait(); l.asked != want {
+				t.Errorf("%s kubelet has been asked %d times, want %d", when, l.asked, want)
+			}
+		}
+		asked("at first", 1)
+		w.Poke()
+		asked("after a poke", 2)
+		time.Sleep(interval)
+		asked("after an interval", 3)
+		time.Sleep(interval)
+		asked("after another interval", 4)
+		cancel()
+		<-ended
+	})
+}
+
+// TestKubeletHangs checks that a look ends though kubelet hangs, and that the Node's capacity then
+// counts.
+func TestKubeletHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watcherOf(&lister{hangs: true})
+		w.Node = func() *corev1.Node { return &corev1.Node{} }
+		begin := time.Now()
+		w.Look(t.Context())
+		if got := w.Claimed(gpu.GPU{UUID: "GPU-a"}); got != "" || time.Since(begin) != patience {
+			t.Errorf("after %v: %q", time.Since(begin), got)
+		}
+	})
+}
+
+// TestAnEndingAgentKeepsItsClaims checks that a look that the end of the agent interrupts changes
+// nothing.
+func TestAnEndingAgentKeepsItsClaims(t *testing.T) {
+	w := watcherOf(&lister{hangs: true})
+	w.Node = func() *corev1.Node { return &corev1.Node{} }
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.Look(ctx)
+	if got := w.Claimed(gpu.GPU{UUID: "GPU-a"}); got != unknown {
+		t.Errorf("after an interrupted look: %q", got)
+	}
+}
+
+// TestResourcesWithoutDevices checks that a resource without devices claims no GPU.
+func TestResourcesWithoutDevices(t *testing.T) {
+	w := watcherOf(&lister{devices: map[string][]string{"nvidia.com/gpu": nil}})
+	w.Look(t.Context())
+	if got := w.Claimed(gpu.GPU{UUID: "GPU-a"}); got != "" {
+		t.Errorf("a resource without devices claims a GPU: %q", got)
+	}
+}
+
+// TestFailuresAreLoggedOnce checks that Look logs each failure of kubelet once.
+func TestFailuresAreLoggedOnce(t *testing.T) {
+	var log strings.Builder
+	w := watcherOf(PodResources{filepath.Join(t.TempDir(), "kubelet.sock")})
+	w.Log = slog.New(slog.NewTextHandler(&log, nil))
+	for range 3 {
+		w.Look(t.Context())
+	}
+	if got := strings.Count(log.String(), "failed to ask kubelet"); got != 1 {
+		t.Errorf("%d failures are logged, want 1:\n%s", got, &log)
 	}
 }
