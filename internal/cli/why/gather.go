@@ -60,11 +60,15 @@ func roomsOf(ctx context.Context, f *fleet.Fleet, nodes []corev1.Node) (map[stri
 	if err != nil {
 		return nil, err
 	}
-	agents = slices.DeleteFunc(agents, func(a fleet.Agent) bool {
+	overviews, err := f.OverviewsOf(ctx, ofUnlisted(agents, nodes))
+	return Rooms(overviews), err
+}
+
+// ofUnlisted returns the agents of the nodes that do not list their GPUs.
+func ofUnlisted(agents []fleet.Agent, nodes []corev1.Node) []fleet.Agent {
+	return slices.DeleteFunc(agents, func(a fleet.Agent) bool {
 		return !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == a.Node && !listed(&n) })
 	})
-	overviews, err := f.OverviewsOf(ctx, agents)
-	return Rooms(overviews), err
 }
 
 // Rooms returns the free parts of each GPU that agents report, by the node's name.
