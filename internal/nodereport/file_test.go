@@ -64,7 +64,10 @@ func TestReadRefuses(t *testing.T) {
 		{"endless", strings.Repeat(" ", maxSize+1), ErrCorrupt},
 		{"list", "[1]", ErrForeign},
 		{"no version", `{"heartbeat":"2026-03-01T12:00:00Z"}`, ErrForeign},
+		{"a version that is no number", `{"version":"1","heartbeat":"2026-03-01T12:00:00Z"}`, ErrForeign},
 		{"no heartbeat", `{"version":1}`, ErrForeign},
+		{"the zero time", `{"version":1,"heartbeat":"0001-01-01T00:00:00Z"}`, ErrForeign},
+		{"GPUs that are no list", `{"version":1,"heartbeat":"2026-03-01T12:00:00Z","gpus":1}`, ErrForeign},
 		{"future", `{"version":2,"heartbeat":"2026-03-01T12:00:00Z","cats":3}`, ErrVersion},
 	}
 	for _, tt := range tests {
@@ -109,6 +112,45 @@ func TestReadIgnoresNewFields(t *testing.T) {
 	}
 	if diff := cmp.Diff(sample(), got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestReadOfAnotherVersion checks that Read returns the version and the heartbeat of a report in
+// another format.
+func TestReadOfAnotherVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileName)
+	if err := os.WriteFile(path, []byte(`{"version":2,"heartbeat":"2026-03-01T12:00:00Z","agentVersion":"9"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(path)
+	want := Report{Version: 2, Heartbeat: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+	if diff := cmp.Diff(want, got); !errors.Is(err, ErrVersion) || diff != "" {
+		t.Errorf("%v, %s", err, diff)
+	}
+}
+
+// TestReadBoundsTheLength checks that Read accepts a report of maxSize bytes, and no longer report.
+func TestReadBoundsTheLength(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileName)
+	report := `{"version":1,"heartbeat":"2026-03-01T12:00:00Z"}`
+	for length, want := range map[int]error{maxSize: nil, maxSize + 1: ErrCorrupt} {
+		if err := os.WriteFile(path, []byte(report+strings.Repeat(" ", length-len(report))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(path); !errors.Is(err, want) {
+			t.Errorf("%d bytes: %v, want %v", length, err, want)
+		}
+	}
+}
+
+// TestFailuresOfFilesAreErrors checks a path without a directory, and a path that is a directory.
+func TestFailuresOfFilesAreErrors(t *testing.T) {
+	dir := t.TempDir()
+	if err := Write(filepath.Join(dir, "none", FileName), sample()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("writing to a missing directory: %v", err)
+	}
+	if _, err := Read(dir); err == nil {
+		t.Error("a directory is read as a report")
 	}
 }
 
