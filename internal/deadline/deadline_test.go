@@ -48,3 +48,36 @@ func TestWhatHasEndedIsNotLate(t *testing.T) {
 		}
 	}
 }
+
+// TestBefore checks that the context ends before the caller's deadline, and with the caller's context.
+func TestBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for remaining, want := range map[time.Duration]time.Duration{
+			10 * time.Second: 10*time.Second - Margin,
+			8 * Margin:       7 * Margin,
+			4 * Margin:       3 * Margin,
+			2 * Margin:       3 * Margin / 2,
+			time.Millisecond: 3 * time.Millisecond / 4,
+		} {
+			outer, cancelOuter := context.WithTimeout(t.Context(), remaining)
+			ctx, cancel := Before(outer)
+			begin := time.Now()
+			<-ctx.Done()
+			if got := time.Since(begin); got != want || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				t.Errorf("of %v it ends after %v, want %v: %v", remaining, got, want, ctx.Err())
+			}
+			cancel()
+			cancelOuter()
+		}
+		outer, cancelOuter := context.WithCancel(t.Context())
+		ctx, cancel := Before(outer)
+		defer cancel()
+		if end, ok := ctx.Deadline(); ok || ctx.Err() != nil {
+			t.Errorf("without a deadline it ends at %v: %v", end, ctx.Err())
+		}
+		cancelOuter()
+		if ctx.Err() == nil {
+			t.Error("it does not end with the caller's context")
+		}
+	})
+}
