@@ -2,7 +2,11 @@
 
 package gpuaccess
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
 
 func TestIsGPU(t *testing.T) {
 	for device, want := range map[string]bool{
@@ -85,6 +89,68 @@ func TestCommands(t *testing.T) {
 	} {
 		if got := Commands(tt.devices, tt.writable, socket); got != tt.want {
 			t.Errorf("%s: got %v", tt.name, got)
+		}
+	}
+}
+
+func TestByEnvironment(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		env  []string
+		want []Reference
+	}{
+		{"nothing", nil, nil},
+		{"all", []string{"NVIDIA_VISIBLE_DEVICES=all"}, []Reference{{By: "NVIDIA_VISIBLE_DEVICES=all", GPU: AllGPUs}}},
+		{"a list", []string{"NVIDIA_VISIBLE_DEVICES=0, GPU-x,none,"}, []Reference{
+			{By: "NVIDIA_VISIBLE_DEVICES=0, GPU-x,none,", GPU: "0"}, {By: "NVIDIA_VISIBLE_DEVICES=0, GPU-x,none,", GPU: "GPU-x"},
+		}},
+		{"void", []string{"NVIDIA_VISIBLE_DEVICES=void"}, nil},
+		{"the mounts select", []string{"NVIDIA_VISIBLE_DEVICES=" + VolumeDevicesDir}, nil},
+		{"old CUDA image", []string{"CUDA_VERSION=8.0"}, []Reference{{By: "CUDA_VERSION without NVIDIA_VISIBLE_DEVICES", GPU: AllGPUs}}},
+		{"CUDA image without the variable", []string{"CUDA_VERSION=12.4", "NVIDIA_REQUIRE_CUDA=cuda>=12.4"}, nil},
+	} {
+		if diff := cmp.Diff(tt.want, Container{Env: tt.env}.ByEnvironment()); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
+	}
+}
+
+func TestByOthers(t *testing.T) {
+	annotations := func(key, value string) map[string]string {
+		return map[string]string{key: value, "other": "nvidia.com/gpu=9"}
+	}
+	for _, tt := range []struct {
+		name string
+		c    Container
+		want []Reference
+	}{
+		{"nothing", Container{Env: []string{"NVIDIA_VISIBLE_DEVICES=all"}}, nil},
+		{"mounts", Container{Mounts: []string{"/x", "/var/run/nvidia-container-devices/GPU-x", "run/nvidia-container-devices/./1/"}}, []Reference{
+			{By: `a volumeMount at "/var/run/nvidia-container-devices/GPU-x"`, GPU: "GPU-x"},
+			{By: `a volumeMount at "run/nvidia-container-devices/./1/"`, GPU: "1"},
+		}},
+		{"annotations", Container{PodAnnotations: annotations("cdi.k8s.io/p", "a.b/c=d, nvidia.com/gpu=0"), Annotations: annotations("x.cdi.k8s.io/c", "acme.org/gpu=1,nri-vgpu.io/env=void")}, []Reference{
+			{By: "the annotation cdi.k8s.io/p", GPU: "0"}, {By: "the annotation x.cdi.k8s.io/c", GPU: "1"},
+		}},
+		{"CDI devices", Container{CDIDevices: []string{"a.b/c=d", "nvidia.com/gpu=all"}}, []Reference{{By: "the CDI device nvidia.com/gpu=all", GPU: AllGPUs}}},
+		{"device nodes", Container{Devices: []string{"/dev/fuse", "/dev/nvidiactl", "/dev/nvidia3", "/dev/dxg", "/dev/3"}}, []Reference{
+			{By: "the device node /dev/nvidia3", GPU: "3", Node: true}, {By: "the device node /dev/dxg", GPU: AllGPUs},
+		}},
+		{"all device nodes", Container{Devices: []string{"/dev/nvidia3", "/dev/kmsg"}, CDIDevices: []string{"nvidia.com/gpu=0"}}, []Reference{{By: "the CDI device nvidia.com/gpu=0", GPU: "0"}}},
+	} {
+		if diff := cmp.Diff(tt.want, tt.c.ByOthers("acme.org/gpu")); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for destination, want := range map[string]bool{
+		"/a/b": true, "/a/b/": true, "a/b": true, "/a/b/c": true, "/a/./x/../b/c": true,
+		"/a/bc": false, "/a": false, "/": false, "": false, "/x/a/b": false,
+	} {
+		if got := Within(destination, "/a/b"); got != want {
+			t.Errorf("%q is within /a/b: %t, want %t", destination, got, want)
 		}
 	}
 }
