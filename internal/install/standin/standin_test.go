@@ -5,6 +5,7 @@ package standin
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,24 +56,68 @@ func TestLoadedByName(t *testing.T) {
 	}
 }
 
+// TestLibrary checks a library of each class against the ELF format: the segments, the dynamic section
+// and the tables of the dynamic section.
 func TestLibrary(t *testing.T) {
-	for class, number := range machineOf {
+	for class, symbol := range map[elf.Class]uint64{elf.ELFCLASS32: 16, elf.ELFCLASS64: 24} {
 		const name = "/usr/local/nri-vgpu/lib/libcuda.so.1"
 		content := Library(class, name)
 		f, err := elf.NewFile(bytes.NewReader(content))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.Class != class || f.Machine != number || f.Type != elf.ET_DYN || len(f.Progs) != segments {
-			t.Errorf("the header is %+v, with %d segments", f.FileHeader, len(f.Progs))
+		if f.Class != class || f.Machine != machineOf[class] || f.Type != elf.ET_DYN || f.ByteOrder != binary.LittleEndian || len(f.Progs) != 3 || len(f.Sections) != 0 {
+			t.Fatalf("the header is %+v, with %d segments", f.FileHeader, len(f.Progs))
 		}
-		for _, p := range f.Progs {
-			if p.Flags&elf.PF_X != 0 || p.Off+p.Filesz > uint64(len(content)) {
-				t.Errorf("a segment is %+v, of %d bytes", p.ProgHeader, len(content))
+		whole, dynamic, stack := f.Progs[0].ProgHeader, f.Progs[1].ProgHeader, f.Progs[2].ProgHeader
+		size := uint64(len(content))
+		if want := (elf.ProgHeader{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_W, Filesz: size, Memsz: size, Align: 4096}); whole != want {
+			t.Errorf("the first segment is %+v, want %+v", whole, want)
+		}
+		if dynamic.Type != elf.PT_DYNAMIC || dynamic.Vaddr != dynamic.Off || dynamic.Filesz != dynamic.Memsz {
+			t.Errorf("the second segment is %+v", dynamic)
+		}
+		if stack.Type != elf.PT_GNU_STACK || stack.Flags != elf.PF_R|elf.PF_W {
+			t.Errorf("the third segment is %+v, and the stack would be executable", stack)
+		}
+		entries := dynamicOf(t, f)
+		names := entries[elf.DT_STRTAB]
+		if text := content[names+entries[elf.DT_SONAME]:]; string(text) != name+"\x00" || content[names] != 0 || names+entries[elf.DT_STRSZ] != size {
+			t.Errorf("the name is %q, in the names %q", text, content[names:])
+		}
+		symbols := entries[elf.DT_SYMTAB]
+		if null := content[symbols:names]; entries[elf.DT_SYMENT] != symbol || !bytes.Equal(null, make([]byte, symbol)) {
+			t.Errorf("the symbols of %d bytes are %x", entries[elf.DT_SYMENT], null)
+		}
+		if hash := content[entries[elf.DT_HASH]:symbols]; !bytes.Equal(hash, []byte{1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) {
+			t.Errorf("the hash table is %x, want a bucket and a chain without symbols", hash)
+		}
+	}
+}
+
+// dynamicOf returns the entries of a dynamic section.
+func dynamicOf(t *testing.T, f *elf.File) map[elf.DynTag]uint64 {
+	t.Helper()
+	entries := map[elf.DynTag]uint64{}
+	section := f.Progs[1].Open()
+	for {
+		var tag, value uint64
+		if f.Class == elf.ELFCLASS64 {
+			var entry elf.Dyn64
+			if err := binary.Read(section, f.ByteOrder, &entry); err != nil {
+				t.Fatal(err)
 			}
+			tag, value = uint64(entry.Tag), entry.Val
+		} else {
+			var entry elf.Dyn32
+			if err := binary.Read(section, f.ByteOrder, &entry); err != nil {
+				t.Fatal(err)
+			}
+			tag, value = uint64(entry.Tag), uint64(entry.Val)
 		}
-		if !bytes.HasSuffix(content, []byte("\x00"+name+"\x00")) {
-			t.Error("it does not end with its name")
+		if elf.DynTag(tag) == elf.DT_NULL {
+			return entries
 		}
+		entries[elf.DynTag(tag)] = value
 	}
 }
