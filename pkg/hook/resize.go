@@ -51,7 +51,7 @@ func (h *Hook) Resize(podUID, container string, shares []request.Share) error {
 	if err := h.markResized(before); err != nil {
 		return err
 	}
-	before.Resized = true
+	before.MarkResized()
 	if err := h.lower(before, after); err != nil {
 		return errors.Join(err, h.updateLimits(before))
 	}
@@ -70,7 +70,7 @@ func (h *Hook) markResized(a placement.Allocation) error {
 	if a.Resized {
 		return nil
 	}
-	a.Resized = true
+	a.MarkResized()
 	if err := h.persist(a); err != nil {
 		return err
 	}
@@ -225,7 +225,8 @@ func (h *Hook) sizesOnPage(a placement.Allocation) placement.Allocation {
 		}
 	}
 	if differ {
-		a.Devices, a.Resized = devices, true
+		a.MarkResized()
+		a.Devices = devices
 	}
 	return a
 }

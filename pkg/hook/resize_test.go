@@ -76,6 +76,15 @@ func (n *node) wantSizes(want sizes) {
 	}
 }
 
+// wantPlaced checks the sizes at the placement of a pod's main container.
+func (n *node) wantPlaced(uid string, want [2]uint64) {
+	n.t.Helper()
+	held, _ := n.ledger.Get(uid, "main")
+	if got := sizeOf(placement.Allocation{Devices: held.Placed}); got != want {
+		n.t.Errorf("the container was placed with %v, want %v", got, want)
+	}
+}
+
 func everywhere(memoryMiB, percent uint64) sizes {
 	s := same(memoryMiB, percent)
 	return sizes{s, s, s, s}
@@ -101,6 +110,7 @@ func TestResizeOfARunningContainer(t *testing.T) {
 	n.exit("u")
 	mustCreate(t, n, "u")
 	n.wantSizes(everywhere(4096, 50))
+	n.wantPlaced("u", same(4096, 0))
 	if second, _ := n.ledger.Get("u", "second"); second.Devices[0].MemoryBytes != 1024*mib || second.Resized {
 		t.Errorf("the other container holds %+v", second)
 	}
@@ -295,6 +305,7 @@ func TestResizeSurvivesKills(t *testing.T) {
 				t.Error(err)
 			}
 			n.wantSizes(everywhere(want[0], want[1]))
+			n.wantPlaced("u", same(4096, 30))
 		}
 	}
 }
@@ -323,6 +334,7 @@ func TestResizeAfterLostFiles(t *testing.T) {
 				if all := same(want[0], want[1]); s.Ledger != all || s.File != all || s.Page != all {
 					t.Errorf("%s: sizes %+v, want %v", name, s, all)
 				}
+				n.wantPlaced("u", same(4096, 0))
 				n.stopHook()
 			}
 			n.startHook()

@@ -311,7 +311,7 @@ func validate(a Allocation) error {
 	if a.Kind == "" {
 		return errors.New("kind of container is missing")
 	}
-	for _, d := range a.Devices {
+	for _, d := range slices.Concat(a.Devices, a.Placed) {
 		if d.UUID == "" || d.MemoryBytes > maxRestored || d.LimitBytes > maxRestored || d.Slots < 0 || d.ComputePPM > request.Whole ||
 			d.MaximumPPM != 0 && (d.MaximumPPM <= d.ComputePPM || d.MaximumPPM > request.Whole) {
 			return fmt.Errorf("device %+v is out of range", d)
@@ -389,7 +389,7 @@ func find(containers []Allocation, name string) (Allocation, bool) {
 }
 
 func clone(a Allocation) Allocation {
-	a.Devices = slices.Clone(a.Devices)
+	a.Devices, a.Placed = slices.Clone(a.Devices), slices.Clone(a.Placed)
 	return a
 }
 

@@ -7,6 +7,7 @@ package placement
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -51,6 +52,31 @@ type Allocation struct {
 	// Resized reports that the devices have had other sizes than the pod's spec requests. The sizes of
 	// a resized allocation change while the container runs.
 	Resized bool `json:"resized,omitempty"`
+	// Placed are the devices before the first resize, in the order of Devices. An allocation that an
+	// older agent has resized has none.
+	Placed []Device `json:"placed,omitempty"`
+}
+
+// MarkResized records that the sizes of an allocation may differ from the sizes at its placement.
+func (a *Allocation) MarkResized() {
+	if !a.Resized {
+		a.Resized, a.Placed = true, slices.Clone(a.Devices)
+	}
+}
+
+// PlacedShares returns one share for each GPU of an allocation, with the sizes at its placement.
+// PlacedShares returns nil if an older agent has resized the allocation.
+func (a Allocation) PlacedShares() []request.Share {
+	placed := a.Placed
+	if !a.Resized {
+		placed = a.Devices
+	}
+	var shares []request.Share
+	for _, d := range placed {
+		memory := request.Memory{Bytes: d.MemoryBytes, Common: d.MemoryInCommon}
+		shares = append(shares, request.Share{Memory: memory, ComputePPM: d.ComputePPM, MaximumPPM: d.MaximumPPM, Slots: d.Slots, Exclusive: d.Exclusive})
+	}
+	return shares
 }
 
 // UnmarshalJSON decodes an allocation. Agents older than MaximumPPM wrote a field "share", which

@@ -370,6 +370,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{"too much compute", func(a *Allocation) { a.Devices[0].ComputePPM = request.Whole + 1 }},
 		{"a maximum that is the guarantee", func(a *Allocation) { a.Devices[0].ComputePPM, a.Devices[0].MaximumPPM = 5, 5 }},
 		{"a maximum of more than all", func(a *Allocation) { a.Devices[0].MaximumPPM = request.Whole + 1 }},
+		{"too much memory at its placement", func(a *Allocation) { a.Placed = []Device{{UUID: "GPU-0", MemoryBytes: 1 << 51}} }},
 		{"other devices", func(a *Allocation) { a.Devices[0].MemoryBytes = 2 * gib }},
 	}
 	l := New(gpus(16), config.Default())

@@ -117,9 +117,9 @@ func (l *Ledger) planResize(podUID, container string, shares []request.Share) (A
 		return Allocation{}, 0, infeasible("container %q holds no part of a GPU", container)
 	}
 	a := clone(containers[i])
-	a.Resized = true
+	a.MarkResized()
 	if len(shares) != len(a.Devices) {
-		return Allocation{}, 0, infeasible("container %q has a share that spans several GPUs", container)
+		return Allocation{}, 0, infeasible("container %q holds %d GPUs, and %d shares by its spec: no size applies to a share that spans several GPUs", container, len(a.Devices), len(shares))
 	}
 	for k := range a.Devices {
 		d, err := l.resizedDevice(a.Devices[k], shares[k])

@@ -254,3 +254,27 @@ func TestSetResized(t *testing.T) {
 		t.Errorf("the pod holds %+v", l.Pod("p"))
 	}
 }
+
+// TestPlacedShares checks that the sizes at a container's placement survive resizes, and plan the
+// container's devices at its placement.
+func TestPlacedShares(t *testing.T) {
+	part, common, whole := memAndCores(6, 30), request.Share{Memory: request.Memory{Common: true}, Slots: 1}, mem(16)
+	part.MaximumPPM, whole.Exclusive = 500_000, true
+	for name, share := range map[string]request.Share{"a part": part, "memory in common": common, "an exclusive GPU": whole} {
+		l := New(gpus(16), config.Default())
+		placeAll(l, pod("p", app("a", share)))
+		placed, _ := l.Get("p", "a")
+		a := placed
+		for range 2 {
+			if got := l.cards[0].device(a.PlacedShares()[0]); got != placed.Devices[0] {
+				t.Errorf("%s: planned %+v, placed %+v", name, got, placed.Devices[0])
+			}
+			a = clone(a)
+			a.MarkResized()
+			a.Devices[0].MemoryBytes = 1
+		}
+	}
+	if got := (Allocation{Resized: true, Devices: []Device{{UUID: "GPU-0"}}}).PlacedShares(); got != nil {
+		t.Errorf("resized by an older agent: %+v", got)
+	}
+}

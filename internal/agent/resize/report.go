@@ -37,17 +37,19 @@ func (r *Resizer) reportAll(ctx context.Context, all []*pod) {
 	maps.DeleteFunc(r.reported, func(uid string, _ written) bool { return !known[uid] })
 }
 
-// sizeOf returns the size that a container has, as far as it differs from the pod's spec.
+// sizeOf returns the size that a container has, as far as it differs from the pod's spec. The present
+// configuration determines the meaning of the spec, because schedulers use this configuration and count
+// the size. sizeOf rounds up, and returns the largest size of several GPUs.
 func (r *Resizer) sizeOf(p *pod, c *container) (size resize.Size) {
 	held := r.held(p, c)
 	spec, err := r.Ledger.PlanResize(p.uid, c.name, c.spec)
 	for i, has := range held.Devices {
 		unknown := err != nil && held.Resized // the GPU has less than the spec requests
 		if unknown || err == nil && has.MemoryBytes != spec.Devices[i].MemoryBytes {
-			size.MemoryMiB = has.MemoryBytes / request.MiB
+			size.MemoryMiB = max(size.MemoryMiB, (has.MemoryBytes+request.MiB-1)/request.MiB)
 		}
 		if unknown || err == nil && has.ComputePPM != spec.Devices[i].ComputePPM {
-			size.Cores = has.ComputePPM / (request.Whole / 100)
+			size.Cores = max(size.Cores, (has.ComputePPM+request.Whole/100-1)/(request.Whole/100))
 		}
 	}
 	return size

@@ -118,7 +118,7 @@ func TestReportOfUnlikeGPUs(t *testing.T) {
 	if _, err := w.client.CoreV1().Pods("ns").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	asked, err := request.Read(p, w.cfg)
+	asked, err := request.Read(p, w.resizer.Config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -236,7 +236,8 @@ type container struct {
 	size   resize.Size     // the requested size
 	wanted bool            // the annotation names the container
 	shares []request.Share // of the requested size
-	spec   []request.Share // of the pod's spec
+	placed []request.Share // of the container's placement, which a size changes
+	spec   []request.Share // of the pod's spec, as the node's configuration reads the spec now
 	grows  bool            // on any GPU
 	// inForce states that the size is in force and reported, and retried that an earlier round could not
 	// set the size.
@@ -273,9 +274,11 @@ func (r *Resizer) read(p *corev1.Pod) *pod {
 			continue
 		}
 		c := &container{name: a.Container, size: size, wanted: wanted || invalid != nil, err: invalid}
-		c.spec, c.shares = resize.Size{}.Apply(asked.Containers[i].Shares), size.Apply(asked.Containers[i].Shares)
+		c.spec = resize.Size{}.Apply(asked.Containers[i].Shares)
+		c.placed = placed(a, c.spec)
+		c.shares = size.Apply(c.placed)
 		for k := range c.shares { // a first limit on time gets the node's policy
-			if c.spec[k].ComputePPM == 0 && c.shares[k].ComputePPM > 0 && c.shares[k].ComputePPM < request.Whole && r.Config.Compute.Policy == config.ComputeShare {
+			if c.placed[k].ComputePPM == 0 && c.shares[k].ComputePPM > 0 && c.shares[k].ComputePPM < request.Whole && r.Config.Compute.Policy == config.ComputeShare {
 				c.shares[k].MaximumPPM = request.Whole
 			}
 		}
@@ -290,6 +293,16 @@ func (r *Resizer) read(p *corev1.Pod) *pod {
 	return one
 }
 
+// placed returns the shares of a container's placement. If an older agent has resized the container,
+// placed returns the shares of the spec. A divided share also keeps the single share of the spec, which
+// PlanResize refuses, because no size describes the pieces.
+func placed(a placement.Allocation, spec []request.Share) []request.Share {
+	if shares := a.PlacedShares(); len(shares) == len(spec) {
+		return shares
+	}
+	return spec
+}
+
 // check compares a container's requested size with the size in force, and returns an error if the
 // container can never have the requested size.
 func (r *Resizer) check(p *corev1.Pod, uid string, c *container, held placement.Allocation) error {
@@ -297,14 +310,13 @@ func (r *Resizer) check(p *corev1.Pod, uid string, c *container, held placement.
 	if err != nil {
 		return err
 	}
-	spec, err := r.Ledger.PlanResize(uid, c.name, c.spec)
-	if err != nil { // the GPU has less than the spec requests: any growth needs the maximum
-		spec = held
+	placed, err := r.Ledger.PlanResize(uid, c.name, c.placed)
+	if err != nil { // the GPU has less than the container had: any growth needs the maximum
+		placed = held
 	}
 	most := r.Config.Resize.Of(p.Namespace)
 	for i, d := range to.Devices {
-		s := spec.Devices[i]
-		if err := withinMaximum(s, d, most); err != nil {
+		if err := withinMaximum(placed.Devices[i], d, most); err != nil {
 			return err
 		}
 		c.grows = c.grows || d.MemoryBytes > held.Devices[i].MemoryBytes || d.ComputePPM > held.Devices[i].ComputePPM
@@ -313,19 +325,19 @@ func (r *Resizer) check(p *corev1.Pod, uid string, c *container, held placement.
 	return nil
 }
 
-// withinMaximum returns an error if a device exceeds both the pod's spec and the maximum of the pod's
-// namespace.
-func withinMaximum(spec, d placement.Device, most config.ResizeMaximum) error {
+// withinMaximum returns an error if a device exceeds both the device at the container's placement and
+// the maximum of the pod's namespace.
+func withinMaximum(placed, d placement.Device, most config.ResizeMaximum) error {
 	for _, amount := range []struct {
-		wanted, spec, most uint64
-		unit               string
+		wanted, placed, most uint64
+		unit                 string
 	}{
-		{d.MemoryBytes / request.MiB, spec.MemoryBytes / request.MiB, most.MemoryMiB, "MiB"},
-		{uint64(d.ComputePPM) * 100 / request.Whole, uint64(spec.ComputePPM) * 100 / request.Whole, uint64(most.Cores), "% of the time"},
+		{d.MemoryBytes / request.MiB, placed.MemoryBytes / request.MiB, most.MemoryMiB, "MiB"},
+		{uint64(d.ComputePPM) * 100 / request.Whole, uint64(placed.ComputePPM) * 100 / request.Whole, uint64(most.Cores), "% of the time"},
 	} {
-		if amount.wanted > max(amount.spec, amount.most) {
+		if amount.wanted > max(amount.placed, amount.most) {
 			return &placement.InfeasibleError{Why: fmt.Sprintf("%d %s of a GPU exceed the pod's request (%d) and the maximum of its namespace (%d): request less, or raise resize.maximum in config.toml",
-				amount.wanted, amount.unit, amount.spec, amount.most)}
+				amount.wanted, amount.unit, amount.placed, amount.most)}
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ package resize
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,7 +35,6 @@ import (
 // world is a node with one GPU of 16 GiB, as the Resizer sees the node.
 type world struct {
 	t       *testing.T
-	cfg     config.Config
 	client  *fake.Clientset
 	ledger  *placement.Ledger
 	resizer *Resizer
@@ -49,15 +49,21 @@ type world struct {
 // newWorld returns a node on which the pods hold their GPUs. Containers of namespace "ns" may grow up to
 // 8 GiB and 60 %.
 func newWorld(t *testing.T, all ...*corev1.Pod) *world {
-	w := &world{t: t, cfg: config.Default(), client: fake.NewClientset()}
-	w.cfg.Resize.Maximum = []config.ResizeMaximum{{Namespace: "ns", MemoryMiB: 8192, Cores: 60}}
-	w.cfg.Node.SlotsPerGPU = 1000
-	w.ledger = placement.New([]gpu.GPU{{UUID: "GPU-0", MemoryBytes: 16 << 30, Healthy: true}}, w.cfg)
+	cfg := config.Default()
+	cfg.Resize.Maximum = []config.ResizeMaximum{{Namespace: "ns", MemoryMiB: 8192, Cores: 60}}
+	cfg.Node.SlotsPerGPU = 1000
+	return newConfiguredWorld(t, cfg, all...)
+}
+
+// newConfiguredWorld returns a node with a configuration, on which the pods hold their GPUs.
+func newConfiguredWorld(t *testing.T, cfg config.Config, all ...*corev1.Pod) *world {
+	w := &world{t: t, client: fake.NewClientset()}
+	w.start(cfg)
 	for _, p := range all {
 		if _, err := w.client.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		asked, err := request.Read(p, w.cfg)
+		asked, err := request.Read(p, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,9 +73,14 @@ func newWorld(t *testing.T, all ...*corev1.Pod) *world {
 			}
 		}
 	}
-	w.resizer = New(Options{Client: w.client, Config: w.cfg, Pods: w, Places: w, Ledger: w.ledger, Events: w,
-		Changed: func() { w.changed++ }, Log: slog.New(slog.NewTextHandler(&w.log, nil))})
 	return w
+}
+
+// start starts an agent with an empty ledger.
+func (w *world) start(cfg config.Config) {
+	w.ledger = placement.New([]gpu.GPU{{UUID: "GPU-0", MemoryBytes: 16 << 30, Healthy: true}}, cfg)
+	w.resizer = New(Options{Client: w.client, Config: cfg, Pods: w, Places: w, Ledger: w.ledger, Events: w,
+		Changed: func() { w.changed++ }, Log: slog.New(slog.NewTextHandler(&w.log, nil))})
 }
 
 func (w *world) List() []*corev1.Pod {
@@ -418,6 +429,113 @@ func TestRequestsAreTriedAgainByTheClock(t *testing.T) {
 	}
 	if w.resizer.setAll(true); len(w.set) != 1 {
 		t.Errorf("tried %q", w.set)
+	}
+}
+
+// restart replaces the agent by an agent with another configuration. The new agent has the allocations
+// that the old agent's files contain.
+func (w *world) restart(cfg config.Config) {
+	held := w.ledger.Allocations()
+	w.start(cfg)
+	for _, a := range held {
+		text, err := json.Marshal(a)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var saved placement.Allocation
+		if err := errors.Join(json.Unmarshal(text, &saved), w.ledger.Restore(saved)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// TestResizesStartFromThePlacement checks that a request which omits an amount keeps the amount at the
+// container's placement. Since then, the configuration has changed, so the spec now means another
+// amount.
+func TestResizesStartFromThePlacement(t *testing.T) {
+	const hami = "[node]\nforeign_resources = []\n[dialects.hami]\nenabled = true\n"
+	const pools = "[node]\nreserved_memory_mib = 0\n[[pool]]\nname = \"small\"\nnode_selector = \"size=small\"\n" +
+		"[pool.node]\nreserved_memory_mib = 8192\n[pool.compute]\npolicy = \"share\"\n"
+	small := map[string]string{"size": "small"}
+	for _, tt := range []struct {
+		name          string
+		before, after string            // config.toml
+		labels        map[string]string // of the Node, afterwards
+		limits        map[corev1.ResourceName]int64
+		placed        string
+		want, holds   string
+		report        resize.Report
+	}{
+		{"default memory", hami + "default_memory_mib = 2048\n", hami + "default_memory_mib = 4096\n", nil,
+			map[corev1.ResourceName]int64{"nvidia.com/gpu": 1, "nvidia.com/gpucores": 30}, "2048/30",
+			`{"a":{"cores":20}}`, "2048/20", resize.Report{Size: resize.Size{MemoryMiB: 2048, Cores: 20}, Requested: resize.Size{Cores: 20}}},
+		{"memory of cores", "[dialects.native]\nmemory_of_cores = \"proportional\"\n", "[dialects.native]\nmemory_of_cores = \"all\"\n", nil,
+			map[corev1.ResourceName]int64{"nri-vgpu.io/vgpu-cores": 25}, "4096/25",
+			`{"a":{"cores":20}}`, "4096/20", resize.Report{Size: resize.Size{MemoryMiB: 4096, Cores: 20}, Requested: resize.Size{Cores: 20}}},
+		{"unit of memory", hami + "memory_factor = 1\n", hami + "memory_factor = 1024\n", nil,
+			map[corev1.ResourceName]int64{"nvidia.com/gpu": 1, "nvidia.com/gpumem": 2048, "nvidia.com/gpucores": 30}, "2048/30",
+			`{"a":{"cores":20}}`, "2048/20", resize.Report{Size: resize.Size{MemoryMiB: 2048, Cores: 20}, Requested: resize.Size{Cores: 20}}},
+		{"unit of time", "[dialects.aws]\nslots_per_gpu = 8\n", "[dialects.aws]\nslots_per_gpu = 4\n", nil,
+			map[corev1.ResourceName]int64{"k8s.amazonaws.com/vgpu": 2}, "4096/25",
+			`{"a":{"memory":1024}}`, "1024/25", resize.Report{Size: resize.Size{MemoryMiB: 1024, Cores: 25}, Requested: resize.Size{MemoryMiB: 1024}}},
+		{"pool", pools, pools, small,
+			map[corev1.ResourceName]int64{"nri-vgpu.io/vgpu-memory-percentage": 50, "nri-vgpu.io/vgpu-cores": 30}, "8192/30",
+			`{"a":{"cores":20}}`, "8192/20", resize.Report{Size: resize.Size{MemoryMiB: 8192, Cores: 20}, Requested: resize.Size{Cores: 20}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := asking("p", [2]int64{})
+			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{}
+			for name, amount := range tt.limits {
+				p.Spec.Containers[0].Resources.Limits[name] = *resource.NewQuantity(amount, resource.DecimalSI)
+			}
+			w := newConfiguredWorld(t, configured(t, tt.before, nil), p)
+			after := configured(t, tt.after, tt.labels)
+			placed, _ := w.ledger.Get("uid-p", "a")
+			if got := w.holds("p", "a"); got != tt.placed {
+				t.Fatalf("placed %s, want %s", got, tt.placed)
+			}
+			w.restart(after)
+			for range 2 { // the second agent finds what the first has written
+				w.want("p", tt.want)
+				w.round()
+				if got, report := w.holds("p", "a"), resize.Reports(w.pod("p"))["a"]; got != tt.holds || report != tt.report {
+					t.Errorf("holds %s and reports %+v, want %s and %+v", got, report, tt.holds, tt.report)
+				}
+				w.restart(after)
+			}
+			w.want("p", "")
+			w.round()
+			if held, _ := w.ledger.Get("uid-p", "a"); !slices.Equal(held.Devices, placed.Devices) {
+				t.Errorf("returned to %+v, want %+v", held.Devices, placed.Devices)
+			}
+		})
+	}
+}
+
+// configured returns the configuration of a Node with labels.
+func configured(t *testing.T, toml string, labels map[string]string) config.Config {
+	t.Helper()
+	file, err := config.ParseFile([]byte(toml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, _ := file.For(labels)
+	return cfg
+}
+
+// TestResizeByAnOlderAgent checks a container that an older agent has resized, without a record of the
+// sizes at the placement. The sizes of the pod's spec then replace the sizes at the placement.
+func TestResizeByAnOlderAgent(t *testing.T) {
+	w := newWorld(t, asking("p", [2]int64{4096, 30}))
+	a, _ := w.ledger.Get("uid-p", "a")
+	a.Resized, a.Devices[0].MemoryBytes = true, 1<<30
+	w.ledger.SetResized(a)
+	for _, step := range []struct{ want, holds string }{{`{"a":{"cores":20}}`, "4096/20"}, {"", "4096/30"}} {
+		w.want("p", step.want)
+		w.round()
+		if got := w.holds("p", "a"); got != step.holds {
+			t.Errorf("%s: holds %s, want %s", step.want, got, step.holds)
+		}
 	}
 }
 

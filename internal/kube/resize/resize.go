@@ -52,8 +52,9 @@ const (
 	mostMiB = 16 << 20
 )
 
-// Size is the size of a container's part of each of its GPUs. Fields that are 0 stand for the size that
-// the pod's spec requests.
+// Size is the size of a container's part of each of its GPUs. In a request, fields that are 0 stand for
+// the size at the container's placement. In a report, these fields stand for the size that the pod's
+// spec requests.
 type Size struct {
 	// MemoryMiB is the memory, in MiB.
 	MemoryMiB uint64 `json:"memory,omitempty"`
