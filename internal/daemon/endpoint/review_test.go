@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,7 +19,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
 // apiServer authenticates tokens, and allows the path /view/*.
@@ -139,6 +144,47 @@ func TestRefusedTokens(t *testing.T) {
 		withdrawn = true
 		wants("viewer", http.StatusUnauthorized)
 		wants("viewer", http.StatusTooManyRequests)
+	})
+}
+
+// roundTripper answers HTTP requests.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestReviewsAreBounded checks that concurrent reviews are bounded in number and time, while the API
+// server does not answer.
+func TestReviewsAreBounded(t *testing.T) {
+	documented.Bound(t, "reviews of tokens", fmt.Sprintf("%d refused tokens of an address at once", reviewBurst), fmt.Sprintf("%d a second", reviewRate),
+		documented.Count(mostClients)+" addresses", fmt.Sprintf("%d concurrent reviews of %s each", mostReviews, documented.Time(reviewPatience)),
+		documented.Time(remembered), documented.Count(mostRemembered)+" tokens")
+	synctest.Test(t, func(t *testing.T) {
+		var reviews atomic.Int32
+		client, err := Reviews(&rest.Config{Host: "http://silent", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			reviews.Add(1)
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		handler := reviewed(Access{Reviews: client})
+		begin := time.Now()
+		var asking sync.WaitGroup
+		for i := range mostReviews {
+			asking.Go(func() { ask(t, handler, "/view/", fmt.Sprint("token", i)) })
+		}
+		synctest.Wait()
+		if status := ask(t, handler, "/view/", "another"); status != http.StatusServiceUnavailable || time.Since(begin) > 0 {
+			t.Errorf("another token gets %d after %v", status, time.Since(begin))
+		}
+		asking.Wait()
+		if took := time.Since(begin); took != reviewPatience {
+			t.Errorf("the reviews took %v", took)
+		}
+		if n := reviews.Load(); n != mostReviews {
+			t.Errorf("%d reviews", n)
+		}
 	})
 }
 
