@@ -323,9 +323,12 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"the mode fit before 1.36":     {[]string{"--set", "config.scheduling.mode=fit", "--kube-version", "1.35.0"}, "needs Kubernetes 1.36"},
 		"other dialects in a pool": {[]string{"--set", "config.scheduling.mode=fit", "--kube-version", "1.36.0", "--set", "config.pool[0].name=few",
 			"--set", "config.pool[0].node_selector=a", "--set", "config.pool[0].dialects.native.number=example.com/gpus"}, "pool few has other dialects"},
-		"no TOML":           {[]string{"--set", "configFile=x"}, "no TOML"},
-		"a port of metrics": {[]string{"--set", "view.enabled=true", "--set", "view.agentPort=9394"}, "choose another port"},
-		"a port of probes":  {[]string{"--set", "view.enabled=true", "--set", "view.agentPort=9396"}, "choose another port"},
+		"no TOML":                     {[]string{"--set", "configFile=x"}, "no TOML"},
+		"a port of metrics":           {[]string{"--set", "view.enabled=true", "--set", "view.agentPort=9394"}, "choose another port"},
+		"a name of the view":          {[]string{"--set", "view.enabled=true", "--set", "fullnameOverride=nri-vgpu-view"}, "fullnameOverride is nri-vgpu-view, which is the name of the objects of view.enabled: choose another name"},
+		"a name of the view's reader": {[]string{"--set", "view.enabled=true", "--set", "fullnameOverride=nri-vgpu-viewer"}, "fullnameOverride is nri-vgpu-viewer"},
+		"a label of the view":         {[]string{"--set", "view.enabled=true", "--set", "nameOverride=nri-vgpu-view", "--set", "fullnameOverride=x"}, "nameOverride is nri-vgpu-view"},
+		"a port of probes":            {[]string{"--set", "view.enabled=true", "--set", "view.agentPort=9396"}, "choose another port"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := helm(t, append([]string{"template", "nri-vgpu", chart, "--namespace", "nri-vgpu-system"}, test.args...)...)
