@@ -4,6 +4,7 @@ package nodestatus_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -18,6 +19,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
@@ -211,27 +215,133 @@ func TestFitPolicy(t *testing.T) {
 }
 
 // TestFitPolicyDividesTotals checks that the policy divides totals by the number of GPUs, as the agent
-// does.
+// does. Containers may have different GPUs only if the pod then holds no more than a quota counts.
 func TestFitPolicyDividesTotals(t *testing.T) {
 	fitPolicy(t, "config.dialects.native.amounts=total")
 	const number, memory, percent, cores = "nri-vgpu.io/vgpu-number", "nri-vgpu.io/vgpu-memory", "nri-vgpu.io/vgpu-memory-percentage", "nri-vgpu.io/vgpu-cores"
+	after := func(init asks, apps ...asks) *corev1.Pod {
+		pod := podAsking(apps...)
+		pod.Spec.InitContainers = []corev1.Container{containerAsking("init", init)}
+		return pod
+	}
 	for name, tt := range map[string]struct {
-		asks asks
-		want need
+		pod  *corev1.Pod
+		want []need
 	}{
-		"one GPU":          {asks{memory: "4096", cores: "30"}, need{"1", 4096, 0, 30, 0}},
-		"two GPUs":         {asks{number: "2", memory: "4096", cores: "30"}, need{"2", 2048, 0, 15, 0}},
-		"rounded up":       {asks{number: "2", memory: "4095", cores: "31"}, need{"2", 2048, 0, 16, 0}},
-		"percent":          {asks{number: "3", percent: "100"}, need{"4", 0, 34, 0, 3}},
-		"all of two GPUs":  {asks{number: "2", percent: "200", cores: "200"}, need{"2", 0, 100, 100, 0}},
-		"Volcano's amount": {asks{"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "4096"}, need{"2", 4096, 0, 0, 0}},
+		"one GPU":          {podAsking(asks{memory: "4096", cores: "30"}), []need{{"1", 4096, 0, 30, 0}}},
+		"two GPUs":         {podAsking(asks{number: "2", memory: "4096", cores: "30"}), []need{{"2", 2048, 0, 15, 0}}},
+		"rounded up":       {podAsking(asks{number: "2", memory: "4095", cores: "31"}), []need{{"2", 2048, 0, 16, 0}}},
+		"percent":          {podAsking(asks{number: "3", percent: "100"}), []need{{"4", 0, 34, 0, 3}}},
+		"all of two GPUs":  {podAsking(asks{number: "2", percent: "200", cores: "200"}), []need{{"2", 0, 100, 100, 0}}},
+		"Volcano's amount": {podAsking(asks{"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "4096"}), []need{{"2", 4096, 0, 0, 0}}},
+		"two containers":   {podAsking(asks{memory: "4096"}, asks{memory: "2048"}), []need{{"1", 6144, 0, 0, 0}, {"2", 4096, 0, 0, 0}}},
+		"a smaller init container": {after(asks{memory: "3000"}, asks{memory: "4096"}, asks{memory: "2048"}),
+			[]need{{"1", 6144, 0, 0, 0}, {"2", 4096, 0, 0, 0}}},
+		"an init container larger than each app container": {after(asks{memory: "5000"}, asks{memory: "4096"}, asks{memory: "2048"}),
+			[]need{{"1", 6144, 0, 0, 0}}},
+		"an init container with more time": {after(asks{memory: "1024", cores: "40"}, asks{memory: "4096", cores: "30"}, asks{memory: "2048", cores: "20"}),
+			[]need{{"1", 6144, 0, 50, 0}}},
+		"an init container for both GPUs": {after(asks{number: "2", memory: "4096"}, asks{memory: "2048"}, asks{memory: "2048"}),
+			[]need{{"2", 4096, 0, 0, 0}, {"2", 2048, 0, 0, 0}}},
+		"an init container for more GPUs": {after(asks{number: "2", memory: "6000"}, asks{memory: "4096"}, asks{memory: "2048"}),
+			[]need{{"2", 6144, 0, 0, 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(terms("", tt.want), termsOf(admitted(t, podAsking(tt.asks)))); diff != "" {
+			if diff := cmp.Diff(terms("", tt.want...), termsOf(admitted(t, tt.pod))); diff != "" {
 				t.Errorf("terms (-want +got):\n%s", diff)
 			}
 		})
 	}
+}
+
+// TestFitPolicyAdmitsWhatNodesPlace checks random pods on random nodes. If the labels of a node fulfil the
+// conditions of a pod, the node's ledger has GPUs for the pod. Pods that fit no empty node are omitted.
+func TestFitPolicyAdmitsWhatNodesPlace(t *testing.T) {
+	for _, amounts := range []string{config.AmountsPerGPU, config.AmountsTotal} {
+		t.Run(amounts, func(t *testing.T) {
+			fitPolicy(t, "config.dialects.native.amounts="+amounts)
+			cfg := config.Default()
+			cfg.Dialects.Native.Amounts, cfg.Node.SlotsPerGPU = amounts, 1000
+			r := rand.New(rand.NewPCG(1, 2))
+			bound, several := 0, 0
+			for range 300 {
+				pod := admitted(t, randomPod(r, amounts))
+				asked, err := request.Read(pod, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !nodeWith(t, cfg, func() (uint64, uint32) { return 0, 0 }).Fits(asked) {
+					continue
+				}
+				for range 30 {
+					l := nodeWith(t, cfg, func() (uint64, uint32) { return 512 * r.Uint64N(33), uint32(r.IntN(11)) })
+					if !request.RoomsOf(cards(), l.Left(nil), cfg).FitsShape(request.ShapeOf(pod)) {
+						continue
+					}
+					if bound++; len(pod.Spec.InitContainers) > 0 && len(pod.Spec.Containers) > 1 {
+						several++
+					}
+					if !l.Fits(asked) {
+						t.Fatalf("the policy allows the node with the GPUs %v for a pod of the shape %s, which the node refuses: %+v", l.Free(), request.ShapeOf(pod), asked.Containers)
+					}
+				}
+			}
+			t.Logf("%d bindings, %d of pods with an init container and several app containers", bound, several)
+			if several < 50 {
+				t.Error("too few pods have several containers")
+			}
+		})
+	}
+}
+
+// randomPod returns a pod with init containers, a sidecar and app containers.
+func randomPod(r *rand.Rand, amounts string) *corev1.Pod {
+	random := func() asks {
+		number, mib, cores := int64(1+r.IntN(8)/6), 512*(1+r.Int64N(16)), 10*r.Int64N(5)
+		if amounts == config.AmountsTotal {
+			mib, cores = mib*number, cores*number
+		}
+		a := asks{"nri-vgpu.io/vgpu-number": fmt.Sprint(number), "nri-vgpu.io/vgpu-memory": fmt.Sprint(mib)}
+		if cores > 0 {
+			a["nri-vgpu.io/vgpu-cores"] = fmt.Sprint(cores)
+		}
+		return a
+	}
+	pod := podAsking(random())
+	for i := range r.IntN(3) {
+		pod.Spec.Containers = append(pod.Spec.Containers, containerAsking(fmt.Sprint("more", i), random()))
+	}
+	for i := range r.IntN(3) {
+		c := containerAsking(fmt.Sprint("init", i), random())
+		if always := corev1.ContainerRestartPolicyAlways; r.IntN(4) == 0 {
+			c.RestartPolicy = &always
+		}
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+	}
+	return pod
+}
+
+// cards returns four GPUs of 16 GiB.
+func cards() (all []gpu.GPU) {
+	for i := range 4 {
+		all = append(all, gpu.GPU{UUID: fmt.Sprint("GPU-", i), Index: i, MemoryBytes: 16 << 30, Healthy: true})
+	}
+	return all
+}
+
+// nodeWith returns the ledger of a node with four GPUs. taken returns the MiB and the tenths of the time
+// that other pods hold of a GPU.
+func nodeWith(t *testing.T, cfg config.Config, taken func() (mib uint64, tenths uint32)) *placement.Ledger {
+	t.Helper()
+	l := placement.New(cards(), cfg)
+	for _, g := range cards() {
+		mib, tenths := taken()
+		share := request.Share{Memory: request.Memory{Bytes: mib * request.MiB}, ComputePPM: tenths * request.Whole / 10, Slots: 1, GPUs: []string{g.UUID}}
+		if err := l.Hold(request.Pod{UID: g.UUID, Containers: []request.Container{{Name: "c", Kind: request.App, Shares: []request.Share{share}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
 }
 
 // TestFitPolicyRefusesChoices checks that the API server refuses a pod that chooses GPUs by annotations,
