@@ -31,6 +31,12 @@ func ApplyFitPolicy(ctx context.Context, client kubernetes.Interface, source str
 	if err != nil {
 		return nil, fmt.Errorf("render the policy: %w", err)
 	}
+	return ApplyPolicies(ctx, client, string(out))
+}
+
+// ApplyPolicies creates the admission policies and bindings of a text in YAML. The API server applies the
+// policies some moments later. remove removes the policies.
+func ApplyPolicies(ctx context.Context, client kubernetes.Interface, text string) (remove func() error, err error) {
 	var removes []func() error
 	remove = func() error {
 		var errs []error
@@ -40,7 +46,7 @@ func ApplyFitPolicy(ctx context.Context, client kubernetes.Interface, source str
 		return errors.Join(errs...)
 	}
 	api := client.AdmissionregistrationV1()
-	for document := range strings.SplitSeq(string(out), "\n---\n") {
+	for document := range strings.SplitSeq(text, "\n---\n") {
 		var kind metav1.TypeMeta
 		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
 			return nil, errors.Join(fmt.Errorf("read the policies: %w", err), remove())
@@ -56,7 +62,7 @@ func ApplyFitPolicy(ctx context.Context, client kubernetes.Interface, source str
 		case "ValidatingAdmissionPolicyBinding":
 			one, err = apply(ctx, document, api.ValidatingAdmissionPolicyBindings())
 		default:
-			err = fmt.Errorf("the chart's policies contain a %q", kind.Kind)
+			err = fmt.Errorf("the policies contain a %q", kind.Kind)
 		}
 		if err != nil {
 			return nil, errors.Join(err, remove())

@@ -127,7 +127,7 @@ func (c *controlPlane) startAPI(ctx context.Context) error {
 		"--service-account-issuer=https://test", "--service-account-key-file="+file("accounts.key"),
 		"--service-account-signing-key-file="+file("accounts.key"),
 		"--service-cluster-ip-range=10.96.0.0/24", "--authorization-mode=RBAC",
-		"--allow-privileged=true", "--feature-gates="+c.gates)
+		"--allow-privileged=true", "--enable-admission-plugins=ExtendedResourceToleration", "--feature-gates="+c.gates)
 	if err != nil {
 		return err
 	}
