@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command render generates files from the chart and the configuration: the schema
-// of the chart's values, the one-file manifest, and the reference in
-// docs/reference/configuration-keys.md.
+// Command render generates files from the chart and the configuration. These files are the
+// schema of the chart's values, the chart's README, the one-file manifest, and the reference
+// in docs/reference/configuration-keys.md.
 package main
 
 import (
@@ -71,7 +71,7 @@ func files() []rendered {
 		return func(_ context.Context, _, root string) ([]byte, error) { return make(root) }
 	}
 	return []rendered{
-		{schemaFile, without(makeSchema)}, {referenceFile, without(makeReference)},
+		{schemaFile, without(makeSchema)}, {referenceFile, without(makeReference)}, {readmeFile, without(makeReadme)},
 		{manifestFile, makeManifest}, {uninstallFile, makeUninstall},
 	}
 }
