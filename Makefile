@@ -13,7 +13,9 @@ LDFLAGS := -s -w -X github.com/nri-vgpu/nri-vgpu/internal/version.Version=$(VERS
 # grpcnotrace, grpc imports html/template, for which the linker keeps every exported method: the
 # agent's memory would grow by half.
 export GOFLAGS := $(GOFLAGS) -trimpath -tags=grpcnotrace
-GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+# Programs record no state of the clone. Otherwise, tags and files beside the sources, such as a key,
+# would change a release.
+GOBUILD := $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 
 # These packages test memory and time under load, and must run alone on the machine.
 STRESS_PKGS  := ./test/storm ./test/vgpuctl ./test/programs
@@ -263,3 +265,7 @@ release: build scheduler arm64-build ## write all files of a release into build/
 	$(GO) run ./deploy/release --build $(BUILD) --build $(BUILD)/arm64 --version $(VERSION) --output $(RELEASE) \
 	  --date "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
 	$(if $(RELEASE_KEY),openssl dgst -sha256 -sign "$(RELEASE_KEY)" -out $(RELEASE)/SHA256SUMS.sig $(RELEASE)/SHA256SUMS)
+
+.PHONY: release-twice
+release-twice: ## make the release VERSION=0.1.0 in two clones at different paths, and compare all files; runs every night
+	tools/release-twice.sh "$(VERSION)"
