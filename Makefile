@@ -185,6 +185,10 @@ e2e-matrix: image root ## run a smoke test on other runtimes and kubelets; ARGS=
 e2e-helm: image root ## install with Helm, upgrade from another commit under load, roll back, uninstall; PREVIOUS=HEAD~1
 	$(GO) test -count=1 -timeout 30m -v ./test/e2e/helm -run '^TestHelm$$' -args -helm.more -helm.previous=$(PREVIOUS)
 
+.PHONY: e2e-release
+e2e-release: root release image ## push the release VERSION=0.1.0 to a local registry, and install the release from there
+	$(GO) test -count=1 -timeout 20m -v ./test/e2e/release -args -release.dir=$(RELEASE) -release.version=$(VERSION)
+
 .PHONY: e2e-privileges
 e2e-privileges: build root ## test that each privilege of accounts and pods is needed
 	$(GO) test -count=1 -timeout 20m -parallel 16 -v ./test/e2e/nodestatus -run '^TestEach(Right|Privilege)IsNeeded$$'

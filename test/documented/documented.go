@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package documented compares the bounds in docs/reference/bounds.md with the bounds in the code.
+// Package documented compares the bounds in docs/reference/bounds.md with the bounds in the code. The
+// package also returns the commands of documents, for tests that run the commands.
 package documented
 
 import (
@@ -17,7 +18,7 @@ import (
 // these bounds.
 func Bound(t testing.TB, row string, bounds ...string) {
 	t.Helper()
-	for line := range strings.Lines(document(t)) {
+	for line := range strings.Lines(document(t, "docs/reference/bounds.md")) {
 		if !strings.HasPrefix(line, "| "+row) {
 			continue
 		}
@@ -45,17 +46,35 @@ func states(row, bound string) bool {
 	}
 }
 
-// document returns docs/reference/bounds.md of the repository in which the test runs.
-func document(t testing.TB) string {
+// Commands returns the blocks of shell commands in a section of a document. file is a path in the
+// repository.
+func Commands(t testing.TB, file, section string) []string {
+	t.Helper()
+	const begin, end = "```sh\n", "```\n"
+	_, text, found := strings.Cut(document(t, file), "\n## "+section+"\n")
+	if !found {
+		t.Fatalf("%s has no section %q", file, section)
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	var blocks []string
+	for _, rest := range strings.Split(text, begin)[1:] {
+		block, _, _ := strings.Cut(rest, end)
+		blocks = append(blocks, block)
+	}
+	return blocks
+}
+
+// document returns a document of the repository in which the test runs.
+func document(t testing.TB, file string) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	for ; err == nil && dir != "/"; dir = filepath.Dir(dir) {
-		text, err := os.ReadFile(filepath.Join(dir, "docs", "reference", "bounds.md"))
+		text, err := os.ReadFile(filepath.Join(dir, file))
 		if err == nil {
 			return string(text)
 		}
 	}
-	t.Fatalf("docs/reference/bounds.md is in no directory above: %v", err)
+	t.Fatalf("%s is in no directory above: %v", file, err)
 	return ""
 }
 

@@ -3,6 +3,8 @@
 package documented
 
 import (
+	"os"
+	"slices"
 	"testing"
 	"time"
 )
@@ -27,5 +29,16 @@ func TestFormats(t *testing.T) {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
+	}
+}
+
+func TestCommands(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const text = "# A\n\n## First\n\n```sh\na \\\n  b\n```\n\nText.\n\n```sh\nc\n```\n\n```yaml\nd\n```\n\n## Second\n\n```sh\ne\n```\n"
+	if err := os.WriteFile("page.md", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := Commands(t, "page.md", "First"), []string{"a \\\n  b\n", "c\n"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -112,7 +112,7 @@ func TestModulesMatchTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	modules := append(Modules(), Helm(), Prometheus(), Kwok(), DevicePlugin())
+	modules := append(Modules(), Helm(), Crane(), Prometheus(), Kwok(), DevicePlugin())
 	for line := range ContainerdVersions {
 		if m, err := ContainerdModule(line); err == nil {
 			modules = append(modules, m)

@@ -88,6 +88,14 @@ func Helm() Module {
 // HelmVersion is the version that tools/helm requires.
 const HelmVersion = "v4.3.1"
 
+// Crane returns the program that pushes the images of a release to a registry.
+func Crane() Module {
+	return Module{
+		Name: "crane", Programs: []Program{{"crane", "github.com/google/go-containerregistry/cmd/crane"}},
+		FirstBuild: 20 * time.Second,
+	}
+}
+
 // HelmProgram returns the path of helm, and builds helm if needed.
 func HelmProgram(ctx context.Context, root string, out io.Writer) (string, error) {
 	binaries, err := (&Builder{Root: root, Out: out}).Build(ctx, []Module{Helm()})
