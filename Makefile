@@ -260,15 +260,23 @@ man: ## write manual pages and shell completions into build/man and build/comple
 	$(GO) run ./tools/man --output $(BUILD) --date "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
 
 RELEASE := $(BUILD)/release/$(VERSION)
+WRITE_RELEASE := $(GO) run ./deploy/release --version "$(VERSION)" --key "$(RELEASE_KEY)"
+RELEASE_IMAGE = $(GO) run ./deploy/image --build $(BUILD) --and $(BUILD)/arm64 --version $(VERSION) --revision "$$(git describe --always --dirty --abbrev=40 --exclude='*' 2>/dev/null)"
+# The files get their place at the end, so that an interrupted run leaves no release.
+PARTIAL := $(RELEASE).partial
 .PHONY: release
-release: build scheduler arm64-build ## write all files of a release into build/release/VERSION; RELEASE_KEY=private.pem
+release: release-check build scheduler arm64-build clients ## write all files of a release into build/release/VERSION; RELEASE_KEY=private.pem
 	cd scheduler && GOARCH=arm64 $(SCHEDULER_BUILD) -o $(BUILD)/arm64/bin/ ./cmd/nri-vgpu-scheduler
-	rm -rf $(RELEASE)
-	$(GO) run ./deploy/image --build $(BUILD) --and $(BUILD)/arm64 --version $(VERSION) --output $(RELEASE)/nri-vgpu-image.tar
-	$(GO) run ./deploy/image --scheduler --build $(BUILD) --and $(BUILD)/arm64 --version $(VERSION) --output $(RELEASE)/nri-vgpu-scheduler-image.tar
-	$(GO) run ./deploy/release --build $(BUILD) --build $(BUILD)/arm64 --version $(VERSION) --output $(RELEASE) \
+	rm -rf $(RELEASE) $(PARTIAL)
+	$(RELEASE_IMAGE) --output $(PARTIAL)/nri-vgpu-image.tar
+	$(RELEASE_IMAGE) --scheduler --output $(PARTIAL)/nri-vgpu-scheduler-image.tar
+	$(WRITE_RELEASE) --build $(BUILD) --build $(BUILD)/arm64 $(CLIENTS:%=--client %) --output $(PARTIAL) \
 	  --date "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
-	$(if $(RELEASE_KEY),openssl dgst -sha256 -sign "$(RELEASE_KEY)" -out $(RELEASE)/SHA256SUMS.sig $(RELEASE)/SHA256SUMS)
+	mv $(PARTIAL) $(RELEASE)
+
+.PHONY: release-check
+release-check:
+	@$(WRITE_RELEASE) --check
 
 .PHONY: release-twice
 release-twice: ## make the release VERSION=0.1.0 in two clones at different paths, and compare all files; runs every night

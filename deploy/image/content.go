@@ -24,10 +24,9 @@ const (
 )
 
 var (
-	binaries    = []string{"nri-vgpu", "nri-vgpu-guard", "extended-resource-patcher", "nri-vgpu-view", "vgpuctl"}
-	interposers = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
-	// helpers need only nvmlNeeds.
-	helpers = paths.Helpers
+	binaries = []string{"nri-vgpu", "nri-vgpu-guard", "extended-resource-patcher", "nri-vgpu-view", "vgpuctl"}
+	// libraries are the C libraries and the C programs, which need only nvmlNeeds.
+	libraries = slices.Concat(paths.Libraries, paths.Helpers)
 
 	// nvmlNeeds are the libraries that the host's libnvidia-ml.so.1 requires. Since glibc 2.34 most
 	// of these libraries are empty, but all must exist.
@@ -45,9 +44,9 @@ nogroup:x:65534:
 nonroot:x:65532:
 `
 
-// options describe one image.
+// options describe one image. revision is the commit of the sources, "" if the label is not wanted.
 type options struct {
-	build, source, version string
+	build, source, version, revision string
 }
 
 // makeImage writes the archive of one build. containerd, CRI-O's tools and Docker can load the archive.
@@ -142,13 +141,17 @@ func schedulerSpec(o options) (image.Spec, error) {
 }
 
 func labels(o options, title, description string) map[string]string {
-	return map[string]string{
+	all := map[string]string{
 		"org.opencontainers.image.title":       title,
 		"org.opencontainers.image.description": description,
 		"org.opencontainers.image.version":     o.version,
 		"org.opencontainers.image.source":      "https://github.com/nri-vgpu/nri-vgpu",
 		"org.opencontainers.image.licenses":    "Apache-2.0",
 	}
+	if o.revision != "" {
+		all["org.opencontainers.image.revision"] = o.revision
+	}
+	return all
 }
 
 func writeArchive(archive string, spec image.Spec) error {
@@ -188,7 +191,7 @@ func content(o options) ([]image.File, error) {
 		return nil, err
 	}
 	files := append(image.BaseLayout(), runtime...)
-	for _, name := range slices.Concat(interposers, helpers) {
+	for _, name := range libraries {
 		files = append(files, image.File{Path: root + "/lib/" + name, Source: filepath.Join(o.build, "lib", name), Mode: 0o755})
 	}
 	return append(append(files, common(o, notices)...),

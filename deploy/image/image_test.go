@@ -35,10 +35,10 @@ func testBuild(t *testing.T) options {
 	for _, p := range binaries {
 		write(t, filepath.Join(dir, "bin", p), program)
 	}
-	for _, l := range slices.Concat(interposers, helpers) {
+	for _, l := range libraries {
 		write(t, filepath.Join(dir, "lib", l), []byte("the interposer as "+l))
 	}
-	return options{build: dir, source: "../..", version: "1.2.3"}
+	return options{build: dir, source: "../..", version: "1.2.3", revision: "0123456789abcdef"}
 }
 
 func write(t *testing.T, file string, content []byte) {
@@ -92,8 +92,10 @@ func checkDocker(t *testing.T, archive string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := config.Config.Labels["org.opencontainers.image.version"]; got != "1.2.3" {
-		t.Errorf("version label is %q", got)
+	for label, want := range map[string]string{"version": "1.2.3", "revision": "0123456789abcdef"} {
+		if got := config.Config.Labels["org.opencontainers.image."+label]; got != want {
+			t.Errorf("label %s is %q, want %q", label, got, want)
+		}
 	}
 }
 

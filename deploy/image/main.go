@@ -20,6 +20,7 @@ func main() {
 	flag.StringVar(&o.build, "build", "build", "directory of the build, with bin and lib")
 	flag.StringVar(&o.source, "source", ".", "the repository's root")
 	flag.StringVar(&o.version, "version", version.Version, "release; the image's tag")
+	flag.StringVar(&o.revision, "revision", "", "commit of the sources; no label without a commit")
 	output := flag.String("output", "", "archive to write; image/nri-vgpu.tar in the build directory by default")
 	var others []string
 	flag.Func("and", "directory of a build for another architecture; repeat for more", func(dir string) error {

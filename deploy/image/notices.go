@@ -31,12 +31,16 @@ func thirdParty(module string, programs map[string]string, files []image.File) (
 	if err := moduleLicences(&text, module, modules); err != nil {
 		return nil, err
 	}
-	for _, pkg := range systemPackages(files) {
-		copyright, err := os.ReadFile(filepath.Join("/usr/share/doc", pkg, "copyright"))
+	packages, err := image.Packages(files)
+	if err != nil {
+		return nil, err
+	}
+	for _, pkg := range packages {
+		copyright, err := os.ReadFile(filepath.Join("/usr/share/doc", pkg.Name, "copyright"))
 		if err != nil {
-			return nil, fmt.Errorf("licence of the system's package %s: %w", pkg, err)
+			return nil, fmt.Errorf("licence of the system's package %s: %w", pkg.Name, err)
 		}
-		section(&text, "package "+pkg, copyright)
+		section(&text, "package "+pkg.Name, copyright)
 	}
 	return text.Bytes(), nil
 }
@@ -104,32 +108,6 @@ func licencesIn(dir string) ([]string, error) {
 		return nil, fmt.Errorf("none in %s", dir)
 	}
 	return found, nil
-}
-
-// systemPackages returns the Debian packages that contain the shared libraries,
-// sorted. On a machine without dpkg systemPackages returns none.
-func systemPackages(files []image.File) []string {
-	var packages []string
-	for _, f := range files {
-		if f.Source == "" || !strings.Contains(filepath.Base(f.Path), ".so") {
-			continue
-		}
-		real, err := filepath.EvalSymlinks(f.Source)
-		if err != nil {
-			real = f.Source
-		}
-		// dpkg lists files by the path at installation, which may predate the
-		// merge of /usr.
-		for _, candidate := range []string{f.Source, real, strings.TrimPrefix(real, "/usr")} {
-			out, err := exec.Command("dpkg-query", "--search", candidate).Output()
-			if pkg, _, ok := strings.Cut(string(out), ":"); err == nil && ok {
-				packages = append(packages, pkg)
-				break
-			}
-		}
-	}
-	slices.Sort(packages)
-	return slices.Compact(packages)
 }
 
 func section(text *bytes.Buffer, title string, content []byte) {

@@ -6,16 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 )
 
 // chartDir is the chart in the source tree.
 const chartDir = "deploy/chart"
-
-// versionPattern matches the semantic versions that are also tags of images.
-var versionPattern = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 
 // writeChart packs the chart. helm package would record the files' times of change.
 func writeChart(o options) error {

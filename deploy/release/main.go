@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command release writes the files of a release, except the images, into a directory. These files
-// are the chart, the manifests, the programs, krew's manifest, the SBOM, a bundle and the checksums.
-// Equal builds result in equal files.
+// are the chart, the manifests, the programs, krew's manifest, the SBOM, a bundle, the checksums and
+// their signature. Equal builds result in equal files, except for the signature.
 package main
 
 import (
@@ -11,8 +11,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+
+	semver "k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
 )
@@ -23,8 +26,11 @@ const checksums = "SHA256SUMS"
 // options describe a release.
 type options struct {
 	source, version, output string
-	// builds are the directories of the builds, one for each architecture.
-	builds []string
+	// builds are the directories of the builds for Linux, one for each architecture. clients are the
+	// builds of vgpuctl for other systems.
+	builds, clients []string
+	// key is the path of the private key that signs the checksums, "" for no signature.
+	key string
 	// seconds is the time stamp of the SBOM, in seconds since 1970.
 	seconds int64
 }
@@ -34,29 +40,49 @@ func main() {
 	flag.StringVar(&o.source, "source", ".", "the repository's root")
 	flag.StringVar(&o.version, "version", version.Version, "release")
 	flag.StringVar(&o.output, "output", "", "directory of the release, which contains the images")
+	flag.StringVar(&o.key, "key", "", "private key that signs the checksums; no signature without a key")
 	flag.Int64Var(&o.seconds, "date", 0, "date of the SBOM, in seconds since 1970")
 	flag.Func("build", "directory of a build; repeat for each architecture", func(dir string) error {
 		o.builds = append(o.builds, dir)
 		return nil
 	})
+	flag.Func("client", "vgpuctl for a system other than Linux; repeat for each system and architecture", func(program string) error {
+		o.clients = append(o.clients, program)
+		return nil
+	})
+	only := flag.Bool("check", false, "check version and key, and write nothing")
 	flag.Parse()
-	if err := release(o); err != nil {
+	err := check(o)
+	if err == nil && !*only {
+		err = release(o)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
+// check returns an error for a version or key with which no release is possible.
+func check(o options) error {
+	v, err := semver.ParseSemantic(o.version)
+	if err != nil || v.String() != o.version || v.BuildMetadata() != "" {
+		return fmt.Errorf("release %q: the chart and the images need a semantic version without build metadata: set VERSION=0.1.0, for instance", o.version)
+	}
+	if o.key == "" {
+		return nil
+	}
+	return sign(o.key, os.DevNull, os.DevNull)
+}
+
 // release writes all files. The bundle contains the earlier files, and the checksums cover the bundle.
 func release(o options) error {
-	if !versionPattern.MatchString(o.version) {
-		return fmt.Errorf("release %q: the chart needs a semantic version: set VERSION=0.1.0, for instance", o.version)
-	}
 	for _, step := range []struct {
 		name  string
 		write func(options) error
 	}{
 		{"chart", writeChart}, {"manifests", writeManifests}, {"programs", writePrograms},
 		{"krew's manifest", writeKrew}, {"SBOM", writeSBOM}, {"bundle", writeBundle}, {"checksums", writeChecksums},
+		{"signature", writeSignature},
 	} {
 		if err := step.write(o); err != nil {
 			return fmt.Errorf("%s of release %s: %w", step.name, o.version, err)
@@ -124,6 +150,24 @@ func writeChecksums(o options) error {
 		fmt.Fprintf(&sums, "%s  %s\n", sum, f)
 	}
 	return o.write(checksums, []byte(sums.String()))
+}
+
+// writeSignature signs the checksums.
+func writeSignature(o options) error {
+	if o.key == "" {
+		return nil
+	}
+	sums := filepath.Join(o.output, checksums)
+	return sign(o.key, sums, sums+".sig")
+}
+
+// sign writes the signature of a file by a private key.
+func sign(key, file, signature string) error {
+	cmd := exec.Command("openssl", "dgst", "-sha256", "-sign", key, "-out", signature, file)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("sign with the private key %s (openssl ecparam -genkey -name prime256v1 -noout creates a key): %w: %s", key, err, bytes.TrimSpace(out))
+	}
+	return nil
 }
 
 // sum returns the checksum of a file of the release.

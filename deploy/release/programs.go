@@ -10,23 +10,39 @@ import (
 	"text/template"
 )
 
+// programs lists the builds of vgpuctl for all systems and architectures.
+func (o options) programs() []string {
+	var all []string
+	for _, build := range o.builds {
+		all = append(all, filepath.Join(build, "bin", "vgpuctl"))
+	}
+	return append(all, o.clients...)
+}
+
 // writePrograms packs kubectl's plugin and vgpuctl, which are one program under two names.
 func writePrograms(o options) error {
-	for _, build := range o.builds {
-		program := filepath.Join(build, "bin", "vgpuctl")
+	for _, program := range o.programs() {
+		system, err := setting(program, "GOOS")
+		if err != nil {
+			return err
+		}
 		architecture, err := setting(program, "GOARCH")
 		if err != nil {
 			return err
 		}
+		suffix := ""
+		if system == "windows" {
+			suffix = ".exe"
+		}
 		for _, name := range []string{"kubectl-vgpu", "vgpuctl"} {
 			content, err := archive([]entry{
-				{path: name, source: program, executable: true},
+				{path: name + suffix, source: program, executable: true},
 				{path: "LICENSE", source: filepath.Join(o.source, "LICENSE")},
 			})
 			if err != nil {
 				return err
 			}
-			if err := o.write(fmt.Sprintf("%s_linux_%s.tar.gz", name, architecture), content); err != nil {
+			if err := o.write(fmt.Sprintf("%s_%s_%s.tar.gz", name, system, architecture), content); err != nil {
 				return err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"os"
@@ -19,36 +20,54 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/spdx/tools-golang/json"
+	"github.com/spdx/tools-golang/spdx"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
+	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
 const testVersion = "1.2.3"
 
-// testRelease writes a release, in which this test's executable replaces the programs.
-func testRelease(t *testing.T) options {
+// platforms are the systems and architectures of kubectl's plugin.
+var platforms = []string{"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64", "windows_arm64"}
+
+// testOptions describes a release, in which this test's executable replaces the programs.
+func testOptions(t *testing.T) options {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	build := t.TempDir()
-	if err := os.Mkdir(filepath.Join(build, "bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	for _, program := range released {
-		if err := os.Symlink(self, filepath.Join(build, "bin", program)); err != nil {
-			t.Fatal(err)
-		}
+		link(t, self, filepath.Join(build, "bin", program))
+	}
+	for _, name := range slices.Concat(paths.Libraries, paths.Helpers) {
+		link(t, self, filepath.Join(build, "lib", name))
 	}
 	o := options{source: "../..", version: testVersion, output: t.TempDir(), builds: []string{build}, seconds: 1}
-	// krew's manifest names an archive for each architecture.
-	for _, architecture := range []string{"amd64", "arm64"} {
-		if err := o.write("kubectl-vgpu_linux_"+architecture+".tar.gz", nil); err != nil {
+	// krew's manifest names an archive for each platform.
+	for _, platform := range platforms {
+		if err := o.write("kubectl-vgpu_"+platform+".tar.gz", nil); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return o
+}
+
+func link(t *testing.T, target, name string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.Symlink(target, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testRelease writes the release of testOptions.
+func testRelease(t *testing.T) options {
+	t.Helper()
+	o := testOptions(t)
 	if err := release(o); err != nil {
 		t.Fatal(err)
 	}
@@ -84,10 +103,61 @@ func TestReleasesOfOneBuildAreEqual(t *testing.T) {
 }
 
 func TestReleaseRefusesVersions(t *testing.T) {
-	for _, version := range []string{"", "1.2", "v1.2.3", "1.2.3+build"} {
-		if err := release(options{version: version}); err == nil || !strings.Contains(err.Error(), "semantic version") {
+	for _, version := range []string{"", "1.2", "v1.2.3", "1.2.3+build", "01.2.3", "1.2.3-", "1.2.3 ", "../../x", "main"} {
+		if err := check(options{version: version}); err == nil || !strings.Contains(err.Error(), "semantic version") {
 			t.Errorf("version %q: the error is %v", version, err)
 		}
+	}
+}
+
+func TestReleaseAcceptsVersions(t *testing.T) {
+	for _, version := range []string{"0.1.0", "1.2.3-rc.1", "1.2.3-dev"} {
+		if err := check(options{version: version}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestReleaseRefusesKeys(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "private.pem")
+	for _, key := range []string{none, "release_test.go"} {
+		if err := check(options{version: testVersion, key: key}); err == nil || !strings.Contains(err.Error(), key) {
+			t.Errorf("key %s: the error is %v", key, err)
+		}
+	}
+}
+
+// TestSignature makes a key and verifies a release by the documented commands.
+func TestSignature(t *testing.T) {
+	const page = "docs/how-to/release.md"
+	o := testOptions(t)
+	run := func(commands string) error {
+		cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", commands)
+		cmd.Dir = o.output
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w\n%s", commands, err, out)
+		}
+		return nil
+	}
+	keys := t.TempDir()
+	makeKeys := documented.Commands(t, page, "Make a release")[0]
+	if err := run("cd " + keys + "\n" + makeKeys); err != nil {
+		t.Fatal(err)
+	}
+	o.key = filepath.Join(keys, "private.pem")
+	if err := errors.Join(check(o), release(o)); err != nil {
+		t.Fatal(err)
+	}
+	verify := strings.ReplaceAll(documented.Commands(t, page, "Verify a release")[0], "public.pem", filepath.Join(keys, "public.pem"))
+	if err := run(verify); err != nil {
+		t.Error(err)
+	}
+	if err := o.write("vgpu.yaml", []byte("changed")); err != nil {
+		t.Fatal(err)
+	}
+	if run(verify) == nil {
+		t.Error("a changed file passes")
 	}
 }
 
@@ -118,19 +188,26 @@ func TestKrewsManifest(t *testing.T) {
 	var manifest struct {
 		Spec struct {
 			Version   string
-			Platforms []struct{ URI, SHA256, Bin string }
+			Platforms []struct {
+				URI, SHA256, Bin string
+				Selector         struct{ MatchLabels struct{ OS, Arch string } }
+			}
 		}
 	}
 	if err := yaml.Unmarshal(read(t, o, "vgpu.yaml"), &manifest); err != nil {
 		t.Fatal(err)
 	}
-	if manifest.Spec.Version != "v1.2.3" || len(manifest.Spec.Platforms) != 2 {
+	if manifest.Spec.Version != "v1.2.3" || len(manifest.Spec.Platforms) != len(platforms) {
 		t.Errorf("the manifest is %+v", manifest)
 	}
-	for _, p := range manifest.Spec.Platforms {
+	for i, p := range manifest.Spec.Platforms {
 		const prefix = "https://github.com/nri-vgpu/nri-vgpu/releases/download/v1.2.3/"
-		name, ours := strings.CutPrefix(p.URI, prefix)
-		if !ours || p.Bin != "kubectl-vgpu" {
+		labels := p.Selector.MatchLabels
+		name, bin := "kubectl-vgpu_"+platforms[i]+".tar.gz", "kubectl-vgpu"
+		if labels.OS == "windows" {
+			bin += ".exe"
+		}
+		if p.URI != prefix+name || labels.OS+"_"+labels.Arch != platforms[i] || p.Bin != bin {
 			t.Errorf("a platform is %+v", p)
 		}
 		if sum, err := o.sum(name); err != nil || sum != p.SHA256 {
@@ -149,13 +226,20 @@ func TestSBOM(t *testing.T) {
 	for _, p := range document.Packages {
 		names = append(names, p.PackageName)
 	}
-	for _, want := range []string{"github.com/nri-vgpu/nri-vgpu", "stdlib", "github.com/spdx/tools-golang"} {
+	for _, want := range []string{"github.com/nri-vgpu/nri-vgpu", "stdlib", "github.com/spdx/tools-golang", "libcuda.so.1", "vgpu-context", "libc6"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("the SBOM lacks %s", want)
 		}
 	}
 	if len(document.Relationships) != len(names) {
 		t.Errorf("%d relationships for %d packages", len(document.Relationships), len(names))
+	}
+	ids := map[spdx.ElementID]bool{}
+	for _, p := range document.Packages {
+		if ids[p.PackageSPDXIdentifier] {
+			t.Errorf("two packages have the identifier %s", p.PackageSPDXIdentifier)
+		}
+		ids[p.PackageSPDXIdentifier] = true
 	}
 }
 

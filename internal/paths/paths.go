@@ -24,6 +24,9 @@ const (
 	StandIns = "preload"
 )
 
+// Libraries are the libraries of the interposer, which have the names of the driver's libraries.
+var Libraries = []string{CUDALibrary, NVMLLibrary}
+
 // Helpers are files in the directory of the libraries: programs that open the driver for the agent
 // and vgpuctl, and the files of `vgpuctl verify`.
 var Helpers = []string{"vgpu-constructor.so", "vgpu-context", "vgpu-devices", "vgpu-nvml", "vgpu-workload"}
