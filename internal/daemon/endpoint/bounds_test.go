@@ -18,6 +18,7 @@ import (
 
 func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "connections to the ports of metrics and of the view, unread answers", fmt.Sprintf("%d for each address", mostConnections),
+		fmt.Sprintf("%d new connections a second for each client", connectionsPerSecond),
 		documented.Time(usual.header)+" for a header", documented.Time(usual.write)+" for an answer")
 }
 

@@ -6,15 +6,28 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // mostConnections is the greatest number of open connections at an address. The kubelet has one or
 // two connections, and each Prometheus has one connection.
 const mostConnections = 64
 
-// fair is a listener that bounds the number of open connections. fair accepts each new connection.
-// Above the bound, fair closes the oldest connection of the client with the most connections. A
-// client that holds or opens many connections thus loses only its own connections.
+const (
+	// connectionsPerSecond is the greatest rate of a client's new connections. An idle client may
+	// open mostConnections at once. Many users of the view can share the address of an API server.
+	connectionsPerSecond = 100
+	// mostPaces is the number of clients whose rate fair remembers. If more clients connect, fair
+	// forgets all rates.
+	mostPaces = 4096
+)
+
+// fair is a listener that bounds the number of open connections, and the rate of a client's new
+// connections. fair closes new connections above the rate. Above the number, fair closes the oldest
+// connection of the client with the most connections. A client that holds or opens many connections
+// thus loses only its own connections.
 type fair struct {
 	net.Listener
 	most int
@@ -23,22 +36,45 @@ type fair struct {
 	open   int
 	next   uint64
 	client map[netip.Addr][]*fairConn // connections of a client, oldest first
+	paces  map[netip.Addr]*rate.Limiter
 }
 
 func newFair(listener net.Listener, most int) *fair {
-	return &fair{Listener: listener, most: most, client: map[netip.Addr][]*fairConn{}}
+	return &fair{Listener: listener, most: most, client: map[netip.Addr][]*fairConn{}, paces: map[netip.Addr]*rate.Limiter{}}
 }
 
 func (f *fair) Accept() (net.Conn, error) {
-	conn, err := f.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		conn, err := f.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		client := clientOf(conn.RemoteAddr().String())
+		if !f.inPace(client, time.Now()) {
+			abort(conn)
+			continue
+		}
+		c := &fairConn{Conn: conn, fair: f, of: client}
+		if worst := f.add(c); worst != nil {
+			worst.abort()
+		}
+		return c, nil
 	}
-	c := &fairConn{Conn: conn, fair: f, of: clientOf(conn.RemoteAddr().String())}
-	if worst := f.add(c); worst != nil {
-		worst.abort()
+}
+
+// inPace reports whether a client may open a connection now.
+func (f *fair) inPace(client netip.Addr, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	pace := f.paces[client]
+	if pace == nil {
+		if len(f.paces) == mostPaces {
+			clear(f.paces)
+		}
+		pace = rate.NewLimiter(connectionsPerSecond, mostConnections)
+		f.paces[client] = pace
 	}
-	return c, nil
+	return pace.AllowN(now, 1)
 }
 
 // add counts a connection. add returns the connection to close in exchange, or nil.
@@ -94,10 +130,15 @@ func (c *fairConn) Close() error {
 
 // abort closes the connection and discards the data that its client has not read.
 func (c *fairConn) abort() {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+	c.fair.remove(c)
+	abort(c.Conn)
+}
+
+func abort(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // the connection is closed in either case
 	}
-	_ = c.Close()
+	_ = conn.Close()
 }
 
 // clientOf returns the client at an address and port. A client may own all addresses of an IPv6

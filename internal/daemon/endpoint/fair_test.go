@@ -4,14 +4,18 @@ package endpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,20 +48,21 @@ func connected(t *testing.T, address string) int {
 	return count
 }
 
-// dialFrom opens a connection from a loopback address. The connection has a small receive
-// buffer.
-func dialFrom(t *testing.T, from, to string) net.Conn {
+// send opens a connection from a loopback address, with a small receive buffer, and sends a text. The
+// connection stays open until the test ends. The server may close the connection at once.
+func send(t *testing.T, from, to, text string) {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
 	conn, err := dialer.DialContext(t.Context(), "tcp", to)
+	if errors.Is(err, syscall.ECONNRESET) {
+		return
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
-		t.Fatal(err)
-	}
-	return conn
+	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	_, _ = io.WriteString(conn, text)
 }
 
 // large returns a registry whose page exceeds the kernel's buffers of a connection.
@@ -96,8 +101,8 @@ func TestTenantsHoldEverything(t *testing.T) {
 			scrape(t, "http://"+options.Address+"/metrics", 5*time.Second)
 			scrape(t, "http://"+options.ProbeAddress+"/healthz", 5*time.Second)
 			for i := range 300 {
-				fmt.Fprint(dialFrom(t, from(i), options.Address), "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-				dialFrom(t, from(i), options.ProbeAddress)
+				send(t, from(i), options.Address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+				send(t, from(i), options.ProbeAddress, "")
 			}
 			for range 3 {
 				scrape(t, "http://"+options.Address+"/metrics", 5*time.Second)
@@ -115,6 +120,70 @@ func TestTenantsHoldEverything(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestConnectionsOfAClientArePaced checks that a client reaches the HTTP server only at the documented
+// rate. Other clients reach the server at once.
+func TestConnectionsOfAClientArePaced(t *testing.T) {
+	f := newFair(nil, mostConnections)
+	hostile, now := netip.MustParseAddr("10.0.0.1"), time.Now()
+	reached := func(from netip.Addr, tries int) (n int) {
+		for range tries {
+			if f.inPace(from, now) {
+				n++
+			}
+		}
+		return n
+	}
+	for _, step := range []struct {
+		after time.Duration
+		want  int
+	}{{0, mostConnections}, {0, 0}, {time.Second / 10, connectionsPerSecond / 10}, {time.Hour, mostConnections}} {
+		now = now.Add(step.after)
+		if got := reached(hostile, 10000); got != step.want {
+			t.Errorf("%v later, %d connections of 10,000 reach the server, want %d", step.after, got, step.want)
+		}
+		if reached(netip.MustParseAddr("10.0.0.2"), 1) != 1 {
+			t.Errorf("%v later, another client's connection does not reach the server", step.after)
+		}
+	}
+	for i := range 3 * mostPaces {
+		f.inPace(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), now)
+	}
+	if len(f.paces) > mostPaces {
+		t.Errorf("fair remembers %d clients, want at most %d", len(f.paces), mostPaces)
+	}
+}
+
+// TestAFloodReachesTheServerAtItsPace checks that connections above the rate are closed before the
+// HTTP server handles a request, while the kubelet gets answers.
+func TestAFloodReachesTheServerAtItsPace(t *testing.T) {
+	var asked atomic.Int64
+	options := Options{ProbeAddress: freeAddress(t), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+		Probes: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/flood" {
+				asked.Add(1)
+			}
+			_, _ = io.WriteString(w, "ok")
+		})}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- Run(ctx, options) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	scrape(t, "http://"+options.ProbeAddress+"/healthz", 5*time.Second)
+	began := time.Now()
+	for range 2000 {
+		send(t, "127.0.0.2", options.ProbeAddress, "GET /flood HTTP/1.0\r\n\r\n")
+	}
+	scrape(t, "http://"+options.ProbeAddress+"/healthz", time.Second)
+	if most := mostConnections + connectionsPerSecond*int64(1+time.Since(began).Seconds()); asked.Load() > most {
+		t.Errorf("the server handled %d requests of a flood, want at most %d", asked.Load(), most)
 	}
 }
 

@@ -30,12 +30,11 @@ type patience struct {
 	header time.Duration // to complete the TLS handshake and send the header
 	read   time.Duration // to send the whole request
 	write  time.Duration // to read the answer, from the request's header on
-	idle   time.Duration // to send the next request
 }
 
 // usual contains the time-outs of clients in the cluster's network, for which a scrape takes
 // milliseconds.
-var usual = patience{header: 5 * time.Second, read: 10 * time.Second, write: 15 * time.Second, idle: time.Minute}
+var usual = patience{header: 5 * time.Second, read: 10 * time.Second, write: 15 * time.Second}
 
 // mostHeaderBytes exceeds the headers of Prometheus and the kubelet.
 const mostHeaderBytes = 8 << 10
@@ -147,15 +146,15 @@ func serve(ctx context.Context, listener net.Listener, of server, p patience) er
 		ReadHeaderTimeout: p.header,
 		ReadTimeout:       p.read,
 		WriteTimeout:      p.write,
-		IdleTimeout:       p.idle,
 		MaxHeaderBytes:    mostHeaderBytes,
 		TLSConfig:         of.security,
 		Protocols:         new(http.Protocols),
 		ErrorLog:          log.New(&rarely{log: of.log, now: rate.Sometimes{Interval: time.Minute}}, "", 0),
 	}
-	// HTTP/1 handles one request of a connection at a time, so the bound on connections
-	// bounds requests.
+	// A connection of HTTP/1 without keep-alive has one request, so the bounds on connections and on
+	// their rate bound requests.
 	server.Protocols.SetHTTP1(true)
+	server.SetKeepAlivesEnabled(false)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	run := server.Serve
