@@ -16,13 +16,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-const (
-	// restShare is the pause after a collection, as a multiple of the collection's duration.
-	// With any number of clients, collecting uses at most a fifth of a processor.
-	restShare = 4
-	// mostRest bounds the pause, because a collection may have waited for the driver.
-	mostRest = 500 * time.Millisecond
-)
+// pause follows a collection. With any number of clients, the package collects at most twice
+// a second.
+const pause = 500 * time.Millisecond
 
 // pages serves the results of collections. A collection examines all containers of the node, so
 // concurrent clients share the next page. A page is complete in memory before its first byte is
@@ -33,8 +29,8 @@ type pages struct {
 	shared      bool // a client may get the page of a collection that has begun
 
 	mu   sync.Mutex
-	next *page      // for the next client; nil if no client waits
-	turn sync.Mutex // held while collecting
+	next *page         // for the next client; nil if no client waits
+	turn chan struct{} // full while collecting, and in the pause
 }
 
 // page is the result of one collection.
@@ -47,13 +43,13 @@ type page struct {
 // Pages returns a handler that serves the results of collect to any number of clients. Pages never
 // calls collect concurrently.
 func Pages(contentType string, collect func() []byte) http.Handler {
-	return &pages{contentType: contentType, collect: collect}
+	return &pages{contentType: contentType, collect: collect, turn: make(chan struct{}, 1)}
 }
 
 // SharedPages returns a handler as Pages does. If a collection runs, a client gets its results, which
 // are older than the request by at most the duration of a collection.
 func SharedPages(contentType string, collect func() []byte) http.Handler {
-	return &pages{contentType: contentType, collect: collect, shared: true}
+	return &pages{contentType: contentType, collect: collect, shared: true, turn: make(chan struct{}, 1)}
 }
 
 // Metrics returns a handler that serves metrics in Prometheus' text format to any number of
@@ -98,19 +94,18 @@ func (p *pages) get(ctx context.Context) *page {
 
 // fill collects a page when no other collection runs, and then pauses.
 func (p *pages) fill(next *page) {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	p.turn <- struct{}{}
+	defer func() { <-p.turn }()
 	if !p.shared {
 		p.close()
 	}
-	began := time.Now()
 	next.text = p.collect()
 	if p.shared {
 		p.close()
 	}
 	next.packed = sync.OnceValue(func() []byte { return pack(next.text) })
 	close(next.made)
-	time.Sleep(min(restShare*time.Since(began), mostRest))
+	time.Sleep(pause)
 }
 
 // close makes get begin another page for further clients.
