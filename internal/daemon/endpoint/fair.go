@@ -6,23 +6,15 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // mostConnections is the greatest number of open connections at an address. The kubelet has one or
 // two connections, and each Prometheus has one connection.
 const mostConnections = 64
 
-const (
-	// connectionsPerSecond is the greatest rate of a client's new connections. An idle client may
-	// open mostConnections at once. Many users of the view can share the address of an API server.
-	connectionsPerSecond = 100
-	// mostPaces is the number of clients whose rate fair remembers. If more clients connect, fair
-	// forgets all rates.
-	mostPaces = 4096
-)
+// connectionsPerSecond is the greatest rate of a client's new connections. An idle client may open
+// mostConnections at once. Many users of the view can share the address of an API server.
+const connectionsPerSecond = 100
 
 // fair is a listener that bounds the number of open connections, and the rate of a client's new
 // connections. fair closes new connections above the rate. Above the number, fair closes the oldest
@@ -30,17 +22,17 @@ const (
 // thus loses only its own connections.
 type fair struct {
 	net.Listener
-	most int
+	most  int
+	paces *paces
 
 	mu     sync.Mutex
 	open   int
 	next   uint64
 	client map[netip.Addr][]*fairConn // connections of a client, oldest first
-	paces  map[netip.Addr]*rate.Limiter
 }
 
 func newFair(listener net.Listener, most int) *fair {
-	return &fair{Listener: listener, most: most, client: map[netip.Addr][]*fairConn{}, paces: map[netip.Addr]*rate.Limiter{}}
+	return &fair{Listener: listener, most: most, paces: newPaces(connectionsPerSecond, most), client: map[netip.Addr][]*fairConn{}}
 }
 
 func (f *fair) Accept() (net.Conn, error) {
@@ -50,7 +42,7 @@ func (f *fair) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		client := clientOf(conn.RemoteAddr().String())
-		if !f.inPace(client, time.Now()) {
+		if !f.paces.of(client).Allow() {
 			abort(conn)
 			continue
 		}
@@ -60,21 +52,6 @@ func (f *fair) Accept() (net.Conn, error) {
 		}
 		return c, nil
 	}
-}
-
-// inPace reports whether a client may open a connection now.
-func (f *fair) inPace(client netip.Addr, now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	pace := f.paces[client]
-	if pace == nil {
-		if len(f.paces) == mostPaces {
-			clear(f.paces)
-		}
-		pace = rate.NewLimiter(connectionsPerSecond, mostConnections)
-		f.paces[client] = pace
-	}
-	return pace.AllowN(now, 1)
 }
 
 // add counts a connection. add returns the connection to close in exchange, or nil.

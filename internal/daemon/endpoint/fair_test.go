@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -120,39 +119,6 @@ func TestTenantsHoldEverything(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestConnectionsOfAClientArePaced checks that a client reaches the HTTP server only at the documented
-// rate. Other clients reach the server at once.
-func TestConnectionsOfAClientArePaced(t *testing.T) {
-	f := newFair(nil, mostConnections)
-	hostile, now := netip.MustParseAddr("10.0.0.1"), time.Now()
-	reached := func(from netip.Addr, tries int) (n int) {
-		for range tries {
-			if f.inPace(from, now) {
-				n++
-			}
-		}
-		return n
-	}
-	for _, step := range []struct {
-		after time.Duration
-		want  int
-	}{{0, mostConnections}, {0, 0}, {time.Second / 10, connectionsPerSecond / 10}, {time.Hour, mostConnections}} {
-		now = now.Add(step.after)
-		if got := reached(hostile, 10000); got != step.want {
-			t.Errorf("%v later, %d connections of 10,000 reach the server, want %d", step.after, got, step.want)
-		}
-		if reached(netip.MustParseAddr("10.0.0.2"), 1) != 1 {
-			t.Errorf("%v later, another client's connection does not reach the server", step.after)
-		}
-	}
-	for i := range 3 * mostPaces {
-		f.inPace(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), now)
-	}
-	if len(f.paces) > mostPaces {
-		t.Errorf("fair remembers %d clients, want at most %d", len(f.paces), mostPaces)
 	}
 }
 

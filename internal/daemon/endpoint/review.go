@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -46,8 +45,6 @@ const (
 	// reviewBurst is the number of tokens of a client that may be refused immediately, and
 	// reviewRate the later number per second.
 	reviewBurst, reviewRate = 10, 2
-	// mostClients bounds the number of clients whose rates the reviewer tracks.
-	mostClients = 1024
 )
 
 // Access determines the clients of an address.
@@ -68,7 +65,7 @@ type reviewer struct {
 	Access
 	log     *slog.Logger
 	allowed *cache.LRUExpireCache // the time.Time of the last review, by token and request
-	paces   *cache.LRUExpireCache // a *rate.Limiter for each client
+	paces   *paces                // of refused tokens
 	free    chan struct{}         // a semaphore for concurrent reviews
 	said    rate.Sometimes
 }
@@ -76,7 +73,7 @@ type reviewer struct {
 func newReviewer(access Access, log *slog.Logger) *reviewer {
 	return &reviewer{
 		Access: access, log: log,
-		allowed: cache.NewLRUExpireCache(mostRemembered), paces: cache.NewLRUExpireCache(mostClients),
+		allowed: cache.NewLRUExpireCache(mostRemembered), paces: newPaces(reviewRate, reviewBurst),
 		free: make(chan struct{}, mostReviews), said: rate.Sometimes{Interval: time.Minute},
 	}
 }
@@ -141,7 +138,7 @@ func (v *reviewer) check(r *http.Request) error {
 		return nil
 	}
 	// All users of a proxy, such as the API server, are one client. Only refusals therefore count.
-	pace := v.pace(clientOf(r.RemoteAddr))
+	pace := v.paces.of(clientOf(r.RemoteAddr))
 	if !known && pace.Tokens() < 1 {
 		return &refusal{http.StatusTooManyRequests, "too many refused tokens from this address; retry"}
 	}
@@ -175,16 +172,6 @@ func tokenOf(header http.Header) string {
 		return ""
 	}
 	return strings.TrimSpace(token)
-}
-
-// pace returns the rate limiter of a client's reviews.
-func (v *reviewer) pace(client netip.Addr) *rate.Limiter {
-	if known, ok := v.paces.Get(client); ok {
-		return known.(*rate.Limiter)
-	}
-	limiter := rate.NewLimiter(reviewRate, reviewBurst)
-	v.paces.Add(client, limiter, time.Hour)
-	return limiter
 }
 
 // review sends a TokenReview and a SubjectAccessReview to the API server.
