@@ -94,6 +94,7 @@ func TestConditionIsWrittenWhenItChanges(t *testing.T) {
 // TestPatcherKeepsTheCondition checks that the patcher writes the Node's condition once per change
 // of the report, and does not change conditions of other programs.
 func TestPatcherKeepsTheCondition(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, nativeOnly(), time.Minute)
 	r.api.create()
 	r.api.interfere(`{"status":{"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady"}]}}`)

@@ -229,6 +229,7 @@ func TestPatcherSlowsDownInAFightForTheGPUs(t *testing.T) {
 
 // TestRemoveTakesTheGPUsAway checks that Remove removes the annotation in each mode of scheduling.
 func TestRemoveTakesTheGPUsAway(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{config.ScheduleBySums, config.ScheduleByPlugin} {
 		api := newNodeAPI(t)
 		api.createWith(fmt.Sprintf(foreignGPUs, `"[]"`))

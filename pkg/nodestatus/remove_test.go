@@ -34,6 +34,7 @@ func remover(t *testing.T, api *nodeAPI) *Patcher {
 }
 
 func TestRemoveTakesOffTheNodeWhatIsOurs(t *testing.T) {
+	t.Parallel()
 	api := newNodeAPI(t)
 	api.createWith(advertisedNode)
 	for range 2 {
@@ -62,6 +63,7 @@ func TestRemoveTakesOffTheNodeWhatIsOurs(t *testing.T) {
 }
 
 func TestRemoveTriesAgain(t *testing.T) {
+	t.Parallel()
 	api := newNodeAPI(t)
 	api.createWith(advertisedNode)
 	api.breakWith(http.StatusInternalServerError)
@@ -84,6 +86,7 @@ func TestRemoveTriesAgain(t *testing.T) {
 }
 
 func TestRemoveTakesTheTaintAway(t *testing.T) {
+	t.Parallel()
 	api := newNodeAPI(t)
 	api.createWith(`{"spec":{"taints":[{"key":"example.com/other","effect":"NoExecute"},{"key":"` + TaintKey + `","effect":"NoSchedule"}]}}`)
 	p := remover(t, api)
@@ -129,6 +132,7 @@ func TestRemoveUnlocksTheNodeThatWasRegistered(t *testing.T) {
 
 // TestRemoveWithoutANode checks that Remove succeeds for a deleted Node.
 func TestRemoveWithoutANode(t *testing.T) {
+	t.Parallel()
 	if err := remover(t, newNodeAPI(t)).Remove(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -45,6 +45,9 @@ type goPackage struct {
 	TestGoFiles, XTestGoFiles []string
 }
 
+// parallel is the number of concurrent tests among the tests that permit it. These tests mostly wait.
+const parallel = "-test.parallel=16"
+
 // list returns the output of go list for the package of a directory in the repository.
 func (s *goSuite) list(ctx context.Context, name string) (goPackage, error) {
 	var p goPackage
@@ -115,7 +118,7 @@ func (s *goSuite) prepareTests(ctx context.Context, t *goTests) error {
 	}
 	profile := filepath.Join(s.dir, "coverage")
 	start := time.Now()
-	passed, output, err := isolated(ctx, 10*time.Minute, t.listed.Dir, nil, t.program, "-test.coverprofile="+profile)
+	passed, output, err := isolated(ctx, 10*time.Minute, t.listed.Dir, nil, t.program, parallel, "-test.coverprofile="+profile)
 	t.limit = timeout(time.Since(start))
 	if err != nil {
 		return err
@@ -175,7 +178,7 @@ func (s *goSuite) tryTests(ctx context.Context, t *goTests, overlay string) (ver
 	}
 	// The test's own time-out is shorter, so that the test reports where it hangs.
 	passed, _, err := isolated(ctx, t.limit+slack, t.listed.Dir, []string{"GOFLAGS=-overlay=" + overlay},
-		t.program, "-test.failfast", "-test.timeout="+t.limit.String())
+		t.program, parallel, "-test.failfast", "-test.timeout="+t.limit.String())
 	if err != nil || passed {
 		return survived, err
 	}
