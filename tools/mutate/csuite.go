@@ -25,7 +25,7 @@ type cSuite struct {
 	name  string
 
 	texts map[string]string   // by file
-	tests map[string][]*cTest // by file, the fastest first
+	tests map[string][]*cTest // by file, in the order of execution
 }
 
 // A cTest is a unit test of the interposer without a mutant.
@@ -86,11 +86,12 @@ func (s *cSuite) try(ctx context.Context, m mutant) (v verdict, err error) {
 		return void, err
 	}
 	defer func() { err = errors.Join(err, s.build.write(m.file, s.texts[m.file])) }()
-	if err := s.build.make(ctx).Run(); err != nil {
-		return void, ctx.Err()
-	}
 	v = void
-	for _, test := range s.tests[m.file] {
+	tests := s.tests[m.file]
+	for i, test := range tests {
+		if err := s.build.make(ctx, test.program).Run(); err != nil {
+			return void, ctx.Err()
+		}
 		sum, err := sumOf(test.program)
 		if err != nil {
 			return void, err
@@ -104,6 +105,9 @@ func (s *cSuite) try(ctx context.Context, m mutant) (v verdict, err error) {
 			return void, err
 		}
 		if !passed {
+			// The same test probably detects the next mutant of the file.
+			copy(tests[1:i+1], tests[:i])
+			tests[0] = test
 			return killed, nil
 		}
 	}
@@ -131,18 +135,21 @@ func (b *cBuild) prepare(ctx context.Context) error {
 	if err := mirror(filepath.Join(b.root, "interposer"), b.interposer()); err != nil {
 		return fmt.Errorf("copy the interposer's sources: %w", err)
 	}
-	if output, err := b.make(ctx).CombinedOutput(); err != nil {
+	if output, err := b.make(ctx, unitPrograms).CombinedOutput(); err != nil {
 		return fmt.Errorf("build the interposer's tests: %w:\n%s", err, output)
 	}
 	b.ready = true
 	return nil
 }
 
-// make builds the tests. Warnings are off, because a compiler's warning is not a test. Debug
+// unitPrograms is the target of all tests.
+const unitPrograms = "unit-programs"
+
+// make builds targets. Warnings are off, because a compiler's warning is not a test. Debug
 // information is off, so that equal code results in equal programs.
 func (b *cBuild) make(ctx context.Context, args ...string) *exec.Cmd {
 	common := []string{"-C", b.interposer(), "BUILD=" + filepath.Join(b.dir, "build"),
-		"INCLUDE=" + filepath.Join(b.root, "include"), "CFLAGS=-O3", "WARNINGS=-w", "unit-programs"}
+		"INCLUDE=" + filepath.Join(b.root, "include"), "CFLAGS=-O3", "WARNINGS=-w"}
 	return exec.CommandContext(ctx, "make", append(common, args...)...)
 }
 
@@ -151,7 +158,7 @@ var linked = regexp.MustCompile(` -o (\S+_test) `)
 // programsWith returns the tests that link a file.
 func (b *cBuild) programsWith(ctx context.Context, file string) ([]string, error) {
 	inside := strings.TrimPrefix(filepath.ToSlash(file), interposerPrefix)
-	out, err := b.make(ctx, "--dry-run", "--what-if="+inside).Output()
+	out, err := b.make(ctx, "--dry-run", "--what-if="+inside, unitPrograms).Output()
 	if err != nil {
 		return nil, fmt.Errorf("list the tests of %s: %w", file, withOutput(err))
 	}
