@@ -49,9 +49,7 @@ func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU, cfg config.Config)
 	return asked, nil
 }
 
-func speaks(c request.Container) bool {
-	return c.Dialect == request.DialectVolcano && len(c.Shares) > 0
-}
+func speaks(c request.Container) bool { return c.Dialect == request.DialectVolcano }
 
 // assign binds the k-th container that Asking returns to the assignment's k-th entry.
 func assign(containers []request.Container, pod *corev1.Pod, gpus []gpu.GPU, cfg config.Config) error {

@@ -154,6 +154,36 @@ func TestObeyNot(t *testing.T) {
 	}
 }
 
+// TestObeyWithinTheAllowedGPUs checks that the scheduler assigns only GPUs that the pod's annotations
+// allow.
+func TestObeyWithinTheAllowedGPUs(t *testing.T) {
+	cfg := config.Default()
+	p := pod(assigned("GPU-1,NVIDIA,1000,0:"), container("a", limits{"memory": 1000}))
+	for _, tt := range []struct {
+		allowed []string
+		err     string
+	}{
+		{nil, ""}, {[]string{"GPU-1"}, ""}, {[]string{"GPU-2", "GPU-1"}, ""},
+		{[]string{"GPU-2", "GPU-3"}, "GPU GPU-1: the pod's annotations allow GPU-2, GPU-3 only"},
+	} {
+		asked, err := request.FromPod(p, cfg.Dialects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked.Containers[0].Shares[0].GPUs = tt.allowed
+		got, err := Obey(asked, p, gpus(), cfg)
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%q allowed: %v, want %q", tt.allowed, err, tt.err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(map[string][]string{"a": {"GPU-1"}}, places(got)); err != nil || diff != "" {
+			t.Errorf("%q allowed: %v, %s", tt.allowed, err, diff)
+		}
+	}
+}
+
 func TestMissed(t *testing.T) {
 	sent := map[string]string{Group: "g"}
 	asks, idle := container("a", limits{"memory": 1000}), container("a", nil)
