@@ -2,6 +2,7 @@
 
 // This test covers the bucket of GPU time. All times are arguments.
 
+#include <pthread.h>
 #include <string.h>
 
 #include "check.h"
@@ -224,6 +225,45 @@ static void test_bucket_refilled_later(void)
 	CHECK_EQUAL(device.bucket_filled_ns, now);
 }
 
+// All calls of a round together take less than the second by which a refill may be late.
+enum { rounds = 50, calls = 90000, step = 5000 };
+
+static struct vg_container_device shared;
+static uint64_t shared_now;
+
+static void *refill_shared(void *highest)
+{
+	int64_t *most = highest;
+
+	*most = INT64_MIN;
+	for (int i = 0; i < calls; i++) {
+		uint64_t now = __atomic_add_fetch(&shared_now, step, __ATOMIC_SEQ_CST);
+		int64_t balance = fill(&shared, now, half, vg_bucket_idle_cap);
+
+		*most = balance > *most ? balance : *most;
+	}
+	return NULL;
+}
+
+// Threads that refill a bucket in debt together earn each period once, and see the debt.
+static void test_bucket_refilled_by_threads(void)
+{
+	const int64_t debt = -1000 * (int64_t)ms;
+	int64_t most[2], earned;
+	pthread_t other;
+
+	for (int i = 0; i < rounds; i++) {
+		shared = (struct vg_container_device){.bucket_ns = (uint64_t)debt, .bucket_filled_ns = start};
+		shared_now = start;
+		CHECK(pthread_create(&other, NULL, refill_shared, &most[0]) == 0);
+		refill_shared(&most[1]);
+		CHECK(pthread_join(other, NULL) == 0);
+		earned = (int64_t)(shared.bucket_filled_ns - start) / 2;
+		CHECK_EQUAL((int64_t)shared.bucket_ns, debt + earned);
+		CHECK(most[0] <= debt + earned && most[1] <= debt + earned);
+	}
+}
+
 // Clipped time is counted for a minute at most, to the last nanosecond.
 static void test_bucket_counts_what_it_clips(void)
 {
@@ -299,6 +339,7 @@ int main(void)
 	test_peek();
 	test_bucket_refills_in_steps();
 	test_bucket_refilled_later();
+	test_bucket_refilled_by_threads();
 	test_bucket_counts_what_it_clips();
 	test_bucket_is_bounded();
 	test_bucket_counts_what_is_spent();
