@@ -63,3 +63,28 @@ func TestObservedByKindOfDriver(t *testing.T) {
 		}
 	}
 }
+
+// TestBusyTimeIsBounded checks that a GPU accumulates at most longestWait until a sample names a process.
+func TestBusyTimeIsBounded(t *testing.T) {
+	var b busy
+	at := time.Unix(1_700_000_000, 0)
+	second := func(percent uint32) bool {
+		at = at.Add(time.Second)
+		return b.add([]gpu.Load{{At: at, Percent: percent}})
+	}
+	if second(100) {
+		t.Error("the first sample has no period before it")
+	}
+	for range 5 {
+		if !second(100) || b.scale(0) != 0 {
+			t.Error("a sample without a process counts for a process")
+		}
+	}
+	if second(101) {
+		t.Error("an invalid sample counts")
+	}
+	b.add([]gpu.Load{{At: at, Percent: 50}})
+	if got := b.scale(2); got != (longestWait+time.Second/2)/2 {
+		t.Errorf("got %v", got)
+	}
+}

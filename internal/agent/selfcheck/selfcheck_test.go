@@ -257,6 +257,12 @@ func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
 				n.samples = nil
 			}
 		}},
+		{"two queries at the same time", func(n *node, second int) {
+			if second%4 == 3 {
+				n.charge("c", 200*time.Millisecond) // the period of this charge has no length
+				n.step(n.Context())
+			}
+		}},
 		{"the node stands still", func(n *node, second int) {
 			if second%4 == 3 {
 				n.clock = n.clock.Add(2 * time.Second)
@@ -311,6 +317,41 @@ func TestCheckerBoundsClaims(t *testing.T) {
 				t.Errorf("the one that lies: %+v", v)
 			}
 		})
+	}
+}
+
+// TestMeteredTimeIsNeverNegative checks the counter of a container whose process withdraws its charge.
+func TestMeteredTimeIsNeverNegative(t *testing.T) {
+	n := newNode(t)
+	n.contain("c", limits.Device{ComputePPM: 500_000})
+	n.run("c", 1)
+	n.charge("c", 500*time.Millisecond)
+	n.second(nil, [6]int{})
+	n.second(map[string]float64{"c": -0.5}, [6]int{})
+	const want = `
+# HELP nri_vgpu_container_metered_gpu_seconds_total GPU time charged to the container during checks, as its usage page reports it.
+# TYPE nri_vgpu_container_metered_gpu_seconds_total counter
+nri_vgpu_container_metered_gpu_seconds_total{container="main",namespace="ns",pod="c",uuid="` + card + `"} 0
+`
+	if err := testutil.CollectAndCompare(n.Checker, strings.NewReader(want), "nri_vgpu_container_metered_gpu_seconds_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCheckerForgets checks that nothing of earlier containers remains when no container has a limit on
+// time, because processes may get the same pids later.
+func TestCheckerForgets(t *testing.T) {
+	n := newNode(t)
+	n.contain("c", limits.Device{ComputePPM: 500_000})
+	n.run("c", 1)
+	for range 3 {
+		n.loads = append(n.loads, gpu.Load{At: n.clock, Percent: 50})
+		n.second(map[string]float64{"c": 0.5}, [6]int{1, 0, 1, 1, 0, 0})
+	}
+	delete(n.held, "c")
+	n.second(nil, [6]int{})
+	if len(n.cursors)+len(n.rhythms)+len(n.busies)+len(n.owners)+len(n.checks) != 0 {
+		t.Errorf("it keeps %v, %v, %v, %v, %v", n.cursors, n.rhythms, n.busies, n.owners, n.checks)
 	}
 }
 

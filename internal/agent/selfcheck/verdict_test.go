@@ -49,6 +49,9 @@ func TestJudge(t *testing.T) {
 				t.Errorf("observed %v, metered %v", v.Observed, v.Metered)
 			}
 			ratio, low, high, ok := v.Ratio()
+			if !ok && (ratio != 0 || low != 0 || high != 0) {
+				t.Errorf("without a ratio: %v (%v to %v)", ratio, low, high)
+			}
 			if ok != (c.metered > 0) || ok && (math.Abs(ratio-c.observed/c.metered) > 1e-9 || low > ratio || high < ratio) {
 				t.Errorf("ratio %v (%v to %v), %v", ratio, low, high, ok)
 			}
