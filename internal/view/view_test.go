@@ -93,16 +93,17 @@ func TestCollect(t *testing.T) {
 		handler http.HandlerFunc
 		err     string // "" for an overview
 	}{
-		"an answer":       {n1, answers(`{"node":"n1"}`), ""},
-		"refused":         {n1, refuses, "status 403"},
-		"no JSON":         {n1, answers("<html>a secret"), "not an overview"},
-		"another type":    {n1, answers(`{"node":"n1","gpus":[1234]}`), "not an overview"},
-		"null":            {n1, answers(`null`), "another node"},
-		"nothing":         {n1, answers(`{}`), "another node"},
-		"another node":    {n1, answers(`{"node":"n2"}`), "another node"},
-		"too many bytes":  {n1, answers(`{"node":"n1"` + strings.Repeat(" ", mostBytes) + "}"), "more than"},
-		"too many values": {n1, answers(`{"node":"n1","containers":[{}` + strings.Repeat(",{}", mostCommas) + "]}"), "more than"},
-		"it grows":        {n1, answers(`{"node":"n1","containers":[{}` + strings.Repeat(",{}", mostCommas-1) + "]}"), "more than"},
+		"an answer":          {n1, answers(`{"node":"n1"}`), ""},
+		"refused":            {n1, refuses, "status 403"},
+		"no JSON":            {n1, answers("<html>a secret"), "not an overview"},
+		"another type":       {n1, answers(`{"node":"n1","gpus":[1234]}`), "not an overview"},
+		"null":               {n1, answers(`null`), "another node"},
+		"nothing":            {n1, answers(`{}`), "another node"},
+		"another node":       {n1, answers(`{"node":"n2"}`), "another node"},
+		"too many bytes":     {n1, answers(`{"node":"n1"` + strings.Repeat(" ", mostBytes) + "}"), "more than"},
+		"the longest answer": {n1, answers(`{"node":"n1"` + strings.Repeat(" ", mostBytes-len(`{"node":"n1"}`)) + "}"), ""},
+		"too many values":    {n1, answers(`{"node":"n1","containers":[{}` + strings.Repeat(",{}", mostCommas) + "]}"), "more than"},
+		"it grows":           {n1, answers(`{"node":"n1","containers":[{}` + strings.Repeat(",{}", mostCommas-1) + "]}"), "more than"},
 		"a long header": {n1, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("A", strings.Repeat("x", 2*mostHeaderBytes))
 		}, "ask the agent"},
@@ -223,27 +224,27 @@ func viewThrough(t *testing.T, p pipes, agents Agents, handler http.HandlerFunc)
 func TestSilentAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var agents []fleet.Agent
-		for i := range 2*atOnce + 1 {
+		for i := range 3 * atOnce {
 			agents = append(agents, fleet.Agent{Node: fmt.Sprint("a", i), IP: "127.0.0.9", Ready: true})
 		}
 		p := newPipes()
 		v := viewThrough(t, p, listed{agents: append(agents, n1)}, answers(`{"node":"n1"}`))
-		collect := func(when string, takes time.Duration) {
+		collect := func(when string, takes time.Duration, answered int) {
 			t.Helper()
 			began := time.Now()
 			got := v.collect(t.Context())
 			if took := time.Since(began); took != takes {
 				t.Errorf("%s a collection takes %v, want %v", when, took, takes)
 			}
-			if len(got.Overviews) != 1 || len(got.Errors) != len(agents) || !strings.Contains(got.Errors[0].Error, "does not answer within 2s") {
+			if len(got.Overviews) != answered || len(got.Errors) != len(agents)+1-answered || !strings.Contains(got.Errors[0].Error, "does not answer within 2s") {
 				t.Errorf("%s: %d overviews, %d errors: %.300v", when, len(got.Overviews), len(got.Errors), got.Errors)
 			}
 		}
-		collect("first", patience)
-		collect("with an agent that was not queried in time", agentPatience)
-		collect("with silent agents", 0)
+		collect("first", patience, 0)
+		collect("with agents that were not queried in time", agentPatience, 1)
+		collect("with silent agents", 0, 1)
 		time.Sleep(silence)
-		collect("after silence", patience)
+		collect("after silence", patience, 1)
 		time.Sleep(patience)
 		synctest.Wait()
 		for range len(p.silent) {
@@ -332,6 +333,12 @@ func peakHeap(ended <-chan struct{}) (most uint64) {
 			runtime.ReadMemStats(&m)
 			most = max(most, m.HeapInuse)
 		}
+	}
+}
+
+func TestTheTokenMustExist(t *testing.T) {
+	if _, err := New(Options{TokenFile: filepath.Join(t.TempDir(), "none")}); err == nil || !strings.Contains(err.Error(), "read the token for agents") {
+		t.Errorf("without a token: %v", err)
 	}
 }
 

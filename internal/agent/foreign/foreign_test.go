@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -54,6 +55,15 @@ func serve(t *testing.T) string {
 	go func() { _ = server.Serve(listener); close(done) }()
 	t.Cleanup(func() { server.Stop(); <-done })
 	return socket
+}
+
+// TestDevicesAreUnique checks that PodResources returns each device once, in order.
+func TestDevicesAreUnique(t *testing.T) {
+	got, err := PodResources{serve(t)}.Devices(t.Context())
+	want := map[string][]string{"nvidia.com/gpu": {"GPU-a", "GPU-b"}, "example.com/nic": {"eth0"}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v, %s", err, diff)
+	}
 }
 
 func TestWatcher(t *testing.T) {

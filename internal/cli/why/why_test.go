@@ -8,9 +8,11 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -171,6 +173,37 @@ func answer(t *testing.T, p *corev1.Pod) Answer {
 	ended.Spec.NodeName, ended.Status.Phase = "half", corev1.PodSucceeded
 	a.judge(nodes, append(all, *ended), nil, config.File{Config: cfg})
 	return a
+}
+
+// TestByCloseness checks the order of nodes. The names of the nodes are in the opposite order.
+func TestByCloseness(t *testing.T) {
+	free := func(n uint64) []GPU {
+		return []GPU{{Room: placement.Room{FreeMemoryBytes: 1}}, {Room: placement.Room{FreeMemoryBytes: n}}}
+	}
+	want := []Node{
+		{Name: "h", Fits: true, GPUs: free(2)}, {Name: "g", GPUs: free(9)}, {Name: "e", GPUs: free(5)}, {Name: "f", GPUs: free(5)},
+		{Name: "d", GPUs: []GPU{{}}}, {Name: "c"}, {Name: "b", Excluded: "x", GPUs: free(99)}, {Name: "a", Excluded: "x"},
+	}
+	nodes := slices.Clone(want)
+	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	byCloseness(nodes)
+	if diff := cmp.Diff(want, nodes); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestWriteCountsTheOtherNodes checks that Write counts the nodes beyond the bound.
+func TestWriteCountsTheOtherNodes(t *testing.T) {
+	a := answer(t, pod("train", map[corev1.ResourceName]int64{memory: 12 << 10}))
+	for most, want := range map[int]string{2: "and 2 more nodes", 3: "and 1 more nodes", 4: "", 5: ""} {
+		var out bytes.Buffer
+		if err := a.Write(&out, most); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(out.String(), "more nodes"); got != (want != "") || !strings.Contains(out.String(), want) {
+			t.Errorf("of 4 nodes, at most %d:\n%s", most, &out)
+		}
+	}
 }
 
 func TestReport(t *testing.T) {

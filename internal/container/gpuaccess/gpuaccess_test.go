@@ -3,6 +3,7 @@
 package gpuaccess
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,7 +31,13 @@ func TestIsGPU(t *testing.T) {
 }
 
 func TestWish(t *testing.T) {
-	annotated := func(key, value string) Container { return Container{Annotations: map[string]string{key: value}} }
+	annotated := func(key, value string) Container {
+		c := Container{Annotations: map[string]string{key: value}}
+		for i := range 20 { // the order of a map is random
+			c.Annotations[fmt.Sprint("other", i)] = "nvidia.com/gpu=9"
+		}
+		return c
+	}
 	env := func(env ...string) Container { return Container{Env: env} }
 	tests := []struct {
 		name string
@@ -117,7 +124,11 @@ func TestByEnvironment(t *testing.T) {
 
 func TestByOthers(t *testing.T) {
 	annotations := func(key, value string) map[string]string {
-		return map[string]string{key: value, "other": "nvidia.com/gpu=9"}
+		all := map[string]string{key: value}
+		for i := range 20 { // the order of a map is random
+			all[fmt.Sprint("other", i)] = "nvidia.com/gpu=9"
+		}
+		return all
 	}
 	for _, tt := range []struct {
 		name string

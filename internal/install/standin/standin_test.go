@@ -59,34 +59,39 @@ func TestLoadedByName(t *testing.T) {
 // TestLibrary checks a library of each class against the ELF format: the segments, the dynamic section
 // and the tables of the dynamic section.
 func TestLibrary(t *testing.T) {
-	for class, symbol := range map[elf.Class]uint64{elf.ELFCLASS32: 16, elf.ELFCLASS64: 24} {
+	for class, size := range map[elf.Class]sizes{elf.ELFCLASS32: {52, 32, 4, 16}, elf.ELFCLASS64: {64, 56, 8, 24}} {
 		const name = "/usr/local/nri-vgpu/lib/libcuda.so.1"
 		content := Library(class, name)
 		f, err := elf.NewFile(bytes.NewReader(content))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.Class != class || f.Machine != machineOf[class] || f.Type != elf.ET_DYN || f.ByteOrder != binary.LittleEndian || len(f.Progs) != 3 || len(f.Sections) != 0 {
+		want := elf.FileHeader{Class: class, Data: elf.ELFDATA2LSB, Version: elf.EV_CURRENT, ByteOrder: binary.LittleEndian, Type: elf.ET_DYN, Machine: machineOf[class]}
+		if f.FileHeader != want || len(f.Progs) != 3 || len(f.Sections) != 0 {
 			t.Fatalf("the header is %+v, with %d segments", f.FileHeader, len(f.Progs))
 		}
+		if sections := content[size.header-6 : size.header]; !bytes.Equal(sections, make([]byte, 6)) {
+			t.Errorf("the header describes sections: %x", sections)
+		}
 		whole, dynamic, stack := f.Progs[0].ProgHeader, f.Progs[1].ProgHeader, f.Progs[2].ProgHeader
-		size := uint64(len(content))
-		if want := (elf.ProgHeader{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_W, Filesz: size, Memsz: size, Align: 4096}); whole != want {
+		length := uint64(len(content))
+		if want := (elf.ProgHeader{Type: elf.PT_LOAD, Flags: elf.PF_R | elf.PF_W, Filesz: length, Memsz: length, Align: 4096}); whole != want {
 			t.Errorf("the first segment is %+v, want %+v", whole, want)
 		}
-		if dynamic.Type != elf.PT_DYNAMIC || dynamic.Vaddr != dynamic.Off || dynamic.Filesz != dynamic.Memsz {
-			t.Errorf("the second segment is %+v", dynamic)
+		at, seven := size.header+3*size.segment, 7*2*size.word
+		if want := (elf.ProgHeader{Type: elf.PT_DYNAMIC, Flags: elf.PF_R | elf.PF_W, Off: at, Vaddr: at, Paddr: at, Filesz: seven, Memsz: seven, Align: size.word}); dynamic != want {
+			t.Errorf("the second segment is %+v, want %+v", dynamic, want)
 		}
-		if stack.Type != elf.PT_GNU_STACK || stack.Flags != elf.PF_R|elf.PF_W {
-			t.Errorf("the third segment is %+v, and the stack would be executable", stack)
+		if want := (elf.ProgHeader{Type: elf.PT_GNU_STACK, Flags: elf.PF_R | elf.PF_W, Align: 16}); stack != want {
+			t.Errorf("the third segment is %+v, want %+v", stack, want)
 		}
 		entries := dynamicOf(t, f)
 		names := entries[elf.DT_STRTAB]
-		if text := content[names+entries[elf.DT_SONAME]:]; string(text) != name+"\x00" || content[names] != 0 || names+entries[elf.DT_STRSZ] != size {
+		if text := content[names+entries[elf.DT_SONAME]:]; string(text) != name+"\x00" || content[names] != 0 || names+entries[elf.DT_STRSZ] != length {
 			t.Errorf("the name is %q, in the names %q", text, content[names:])
 		}
 		symbols := entries[elf.DT_SYMTAB]
-		if null := content[symbols:names]; entries[elf.DT_SYMENT] != symbol || !bytes.Equal(null, make([]byte, symbol)) {
+		if null := content[symbols:names]; entries[elf.DT_SYMENT] != size.symbol || !bytes.Equal(null, make([]byte, size.symbol)) {
 			t.Errorf("the symbols of %d bytes are %x", entries[elf.DT_SYMENT], null)
 		}
 		if hash := content[entries[elf.DT_HASH]:symbols]; !bytes.Equal(hash, []byte{1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) {
