@@ -150,9 +150,6 @@ func TestFit(t *testing.T) {
 	create(t, waiting("more", 8<<10)) // has the shape of pods of the node
 	unscheduled(t, "more")
 	unwritten(t)
-	if err := bed.Delete(t.Context(), "more"); err != nil {
-		t.Fatal(err)
-	}
 
 	least := leastUse(t)
 	back()
@@ -165,6 +162,10 @@ func TestFit(t *testing.T) {
 		t.Errorf("the Node offers %d turns, and its pods have 4", turns.Value())
 	}
 	least()
+	prints(t, []string{"why", "-n", "default", "more"}, "The pod was created with scheduling.mode=fit", "kubectl delete pod -n default more")
+	if err := bed.Delete(t.Context(), "more"); err != nil {
+		t.Fatal(err)
+	}
 	stay(t, names)
 	if err := bed.Delete(t.Context(), "another"); err != nil {
 		t.Fatal(err)
