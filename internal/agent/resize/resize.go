@@ -275,7 +275,7 @@ func (r *Resizer) read(p *corev1.Pod) *pod {
 		}
 		c := &container{name: a.Container, size: size, wanted: wanted || invalid != nil, err: invalid}
 		c.spec = resize.Size{}.Apply(asked.Containers[i].Shares)
-		c.placed = placed(a, c.spec)
+		c.placed = sharesAtPlacement(a, c.spec)
 		c.shares = size.Apply(c.placed)
 		for k := range c.shares { // a first limit on time gets the node's policy
 			if c.placed[k].ComputePPM == 0 && c.shares[k].ComputePPM > 0 && c.shares[k].ComputePPM < request.Whole && r.Config.Compute.Policy == config.ComputeShare {
@@ -293,10 +293,10 @@ func (r *Resizer) read(p *corev1.Pod) *pod {
 	return one
 }
 
-// placed returns the shares of a container's placement. If an older agent has resized the container,
-// placed returns the shares of the spec. A divided share also keeps the single share of the spec, which
+// sharesAtPlacement returns the shares of a container's placement, or the shares of the spec if an older
+// agent has resized the container. A divided share also keeps the single share of the spec, which
 // PlanResize refuses, because no size describes the pieces.
-func placed(a placement.Allocation, spec []request.Share) []request.Share {
+func sharesAtPlacement(a placement.Allocation, spec []request.Share) []request.Share {
 	if shares := a.PlacedShares(); len(shares) == len(spec) {
 		return shares
 	}
