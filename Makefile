@@ -233,6 +233,11 @@ bench-fleet: ## simulate how a cluster of 300 nodes places pods, in each mode; T
 	@$(GO) build -o $(BUILD)/bench/ ./bench/fleet
 	@$(BUILD)/bench/fleet $(COMMIT) --tables $(BUILD)/bench/fleet.md --figure $(BUILD)/bench/fleet.svg $(if $(TRACE),--trace "$(TRACE)") $(ARGS)
 
+.PHONY: bench-fit
+bench-fit: image root ## measure how long the Nodes of the mode fit lag behind their pods, on two real nodes; ARGS=--help
+	@$(GO) build -o $(BUILD)/bench/fit ./bench/fit
+	@$(BUILD)/bench/fit $(COMMIT) $(ARGS)
+
 .PHONY: bench-scheduler
 bench-scheduler: build scheduler root ## measure nri-vgpu-scheduler beside kube-scheduler with 5,000 nodes; ARGS=--help
 	cd scheduler && $(IN_SCHEDULER) test -c -tags perf -o $(BUILD)/bench/scheduler-perf ./perf

@@ -14,17 +14,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	kubewatch "k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/heartbeat"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
-	podcache "github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	fit "github.com/nri-vgpu/nri-vgpu/pkg/request"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+	"github.com/nri-vgpu/nri-vgpu/test/turns"
 )
 
 // fitMode sets the mode fit for agent and patcher, with the policy, until the test ends. back sets
@@ -184,72 +182,35 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// publishes measures how long the Node's turns and labels lag behind the pods. A watch reports the
-// binding or the end of a pod, and another watch reports the following update of the Node.
-// publishes logs the delays, and fails if the Node waits for the agent's next round.
+// publishes measures how long the Node's turns and labels lag behind the pods. publishes logs the
+// delays, and fails if the Node waits for the agent's next round.
 func publishes(t *testing.T) {
 	t.Helper()
 	const samples = 20
-	nodes, err := bed.Client.CoreV1().Nodes().Watch(t.Context(), metav1.SingleObject(metav1.ObjectMeta{Name: bed.Cluster.NodeName}))
+	recorder, err := turns.Record(t.Context(), bed.Client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer nodes.Stop()
-	pods, err := bed.Client.CoreV1().Pods(metav1.NamespaceDefault).Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pods.Stop()
-	offers := func(turns int64) func(kubewatch.Event) bool {
-		return func(e kubewatch.Event) bool {
-			node, ok := e.Object.(*corev1.Node)
-			return ok && node.Status.Allocatable.Name(fit.FitTurn, resource.DecimalSI).Value() == turns
-		}
-	}
-	delays := map[string][]time.Duration{}
 	for i := range samples {
 		name := fmt.Sprint("sample-", i)
 		create(t, waiting(name, 1<<10))
-		bound := observed(t, pods, func(e kubewatch.Event) bool {
-			pod, ok := e.Object.(*corev1.Pod)
-			return ok && pod.Name == name && pod.Spec.NodeName != ""
-		})
-		delays["binding"] = append(delays["binding"], observed(t, nodes, offers(2)).Sub(bound))
+		if err := recorder.Await(t.Context(), name, turns.Binding, patience); err != nil {
+			t.Fatal(err)
+		}
 		running(t, name)
 		if err := bed.Client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		ended := observed(t, pods, func(e kubewatch.Event) bool {
-			pod, ok := e.Object.(*corev1.Pod)
-			return ok && pod.Name == name && (e.Type == kubewatch.Deleted || podcache.Ended(pod))
-		})
-		delays["end"] = append(delays["end"], observed(t, nodes, offers(1)).Sub(ended))
-	}
-	for change, all := range delays {
-		slices.Sort(all)
-		median := all[samples/2]
-		t.Logf("from a pod's %s to the update of the Node: %v at the median, %v at most", change, median.Round(time.Millisecond), all[samples-1].Round(time.Millisecond))
-		if median > heartbeat.Interval/2 {
-			t.Errorf("the Node's update waits for the agent's round after a pod's %s: %v", change, all)
+		if err := recorder.Await(t.Context(), name, turns.End, patience); err != nil {
+			t.Fatal(err)
 		}
 	}
-}
-
-// observed waits for an event of a watch, and returns the time at which the watch reported the event.
-func observed(t *testing.T, events kubewatch.Interface, want func(kubewatch.Event) bool) time.Time {
-	t.Helper()
-	end := time.After(patience)
-	for {
-		select {
-		case e, open := <-events.ResultChan():
-			if !open {
-				t.Fatal("the API server ended the watch")
-			}
-			if want(e) {
-				return time.Now()
-			}
-		case <-end:
-			t.Fatal("the watch reported no such event")
+	for _, change := range []turns.Change{turns.Binding, turns.End} {
+		all := recorder.Delays(change)
+		median := all[len(all)/2].Took
+		t.Logf("from a pod's %s to the update of the Node: %v at the median, %v at most", change, median.Round(time.Millisecond), all[len(all)-1].Took.Round(time.Millisecond))
+		if median > heartbeat.Interval/2 {
+			t.Errorf("the Node's update waits for the agent's round after a pod's %s: %v", change, all)
 		}
 	}
 }
