@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -15,19 +14,18 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestKubeletAndPrometheusBesideAFlood lets a client hold all connections that the agent's port
-// accepts, and read no answer. Kubelet's probes must pass, and metrics must be readable.
+// TestKubeletAndPrometheusBesideAFlood lets a pod hold all connections that the agent's port accepts
+// without reading an answer, and lets a container of the pod request pages as fast as possible. Kubelet's
+// probes must pass, and metrics must be readable.
 func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 	eventually.Holds(t, patience, "kubelet has found agent and patcher ready", func() bool { return len(unready(t)) == 0 })
 	before := restarts(t)
-	for range 300 {
-		conn, err := net.DialTimeout("tcp", net.JoinHostPort(bed.Cluster.Address, "9394"), 5*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		fmt.Fprint(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+	attack := func(way string) corev1.Container {
+		return testbed.Container(way, testbed.Limits{}, "attack", "--way", way, "--duration", "3600", "--connections", "300",
+			"--address", net.JoinHostPort(bed.Cluster.Address, "9394"))
 	}
+	create(t, testbed.Pod("flood", attack("slow"), attack("scrape")))
+	running(t, "flood")
 	// In this time kubelet makes two readiness probes and one liveness probe.
 	for until := time.Now().Add(11 * time.Second); time.Now().Before(until); time.Sleep(time.Second) {
 		if synced, err := bed.Metric(t.Context(), "nri_vgpu_pods_synced", nil); err != nil || synced != 1 {
@@ -39,6 +37,11 @@ func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 	}
 	if after := restarts(t); after != before {
 		t.Errorf("kubelet has restarted containers %d times, before %d", after, before)
+	}
+	for _, c := range running(t, "flood").Status.ContainerStatuses {
+		if c.State.Running == nil || c.RestartCount > 0 {
+			t.Errorf("the attack %s has ended", c.Name)
+		}
 	}
 }
 
