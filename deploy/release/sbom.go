@@ -67,28 +67,41 @@ func (o options) parts() ([]*spdx.Package, error) {
 		all = append(all, modulePackage(path, version))
 	}
 	for _, build := range o.builds {
-		architecture, err := setting(filepath.Join(build, "bin", "nri-vgpu"), "GOARCH")
+		libraries, err := o.libraries(build)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range slices.Concat(paths.Libraries, paths.Helpers) {
-			p, err := o.libraryPackage(filepath.Join(build, "lib", name), architecture)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, p)
-		}
-		files, err := image.Programs(map[string]string{"/nri-vgpu": filepath.Join(build, "bin", "nri-vgpu")})
+		all = append(all, libraries...)
+	}
+	return all, nil
+}
+
+// libraries returns the packages of a build in C: our libraries and programs, and the packages of
+// Debian with the agent's libraries.
+func (o options) libraries(build string) ([]*spdx.Package, error) {
+	agent := filepath.Join(build, "bin", "nri-vgpu")
+	architecture, err := setting(agent, "GOARCH")
+	if err != nil {
+		return nil, err
+	}
+	var all []*spdx.Package
+	for _, name := range slices.Concat(paths.Libraries, paths.Helpers) {
+		p, err := o.libraryPackage(filepath.Join(build, "lib", name), architecture)
 		if err != nil {
 			return nil, err
 		}
-		debian, err := image.Packages(files)
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range debian {
-			all = append(all, debianPackage(d))
-		}
+		all = append(all, p)
+	}
+	files, err := image.Programs(map[string]string{"/nri-vgpu": agent})
+	if err != nil {
+		return nil, err
+	}
+	debian, err := image.Packages(files)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range debian {
+		all = append(all, debianPackage(d))
 	}
 	return all, nil
 }

@@ -18,8 +18,11 @@ type Package struct{ Name, Version, Architecture string }
 func Packages(files []File) ([]Package, error) {
 	var names []string
 	for _, f := range files {
-		if f.Source != "" && strings.Contains(filepath.Base(f.Path), ".so") {
-			names = append(names, owners(f.Source)...)
+		if f.Source == "" || !strings.Contains(filepath.Base(f.Path), ".so") {
+			continue
+		}
+		if name, found := owner(f.Source); found {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
@@ -34,9 +37,8 @@ func Packages(files []File) ([]Package, error) {
 	return packages, nil
 }
 
-// owners returns the name of the package that contains a library, as dpkg-query prints the name, or
-// nothing.
-func owners(library string) []string {
+// owner returns the name of the package that contains a library, as dpkg-query prints the name.
+func owner(library string) (name string, found bool) {
 	real, err := filepath.EvalSymlinks(library)
 	if err != nil {
 		real = library
@@ -45,18 +47,21 @@ func owners(library string) []string {
 	for _, candidate := range []string{library, real, strings.TrimPrefix(real, "/usr")} {
 		out, err := exec.Command("dpkg-query", "--search", candidate).Output()
 		if name, _, ok := strings.Cut(string(out), ": "); err == nil && ok {
-			return []string{name}
+			return name, true
 		}
 	}
-	return nil
+	return "", false
 }
 
 // installed returns the installed version of a package, whose name may include the architecture.
 func installed(name string) (Package, error) {
 	out, err := exec.Command("dpkg-query", "--show", "--showformat=${Package} ${Version} ${Architecture}", name).Output()
+	if err != nil {
+		return Package{}, fmt.Errorf("version of the system's package %s: %w", name, err)
+	}
 	fields := strings.Fields(string(out))
-	if err != nil || len(fields) != 3 {
-		return Package{}, fmt.Errorf("version of the system's package %s: %w: %q", name, err, out)
+	if len(fields) != 3 {
+		return Package{}, fmt.Errorf("version of the system's package %s: dpkg-query printed %q", name, out)
 	}
 	return Package{Name: fields[0], Version: fields[1], Architecture: fields[2]}, nil
 }
