@@ -177,6 +177,33 @@ func readLayer(t *testing.T, archive, layer string, entries map[string]string) {
 	}
 }
 
+// TestBuildsContainNoPaths checks that no built program or library contains a path in the clone. Then,
+// clones at other paths build equal files.
+func TestBuildsContainNoPaths(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for _, name := range binaries {
+		files = append(files, filepath.Join(root, "build", "bin", name))
+	}
+	for _, name := range libraries {
+		files = append(files, filepath.Join(root, "build", "lib", name))
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatalf("%v: run make build", err)
+		}
+		for _, dir := range []string{"build", "cmd", "interposer", "internal", "test"} {
+			if path := filepath.Join(root, dir); bytes.Contains(content, []byte(path)) {
+				t.Errorf("%s contains the path %s", file, path)
+			}
+		}
+	}
+}
+
 func TestImageRefuses(t *testing.T) {
 	tests := []struct {
 		name   string
