@@ -166,6 +166,37 @@ static void test_waits_for_what_moves(void)
 	CHECK_EQUAL(stuck.until, 0); // the next process also waits
 }
 
+// Room ends the time in which no process waits for the same sum.
+static void test_room_ends_the_refusals(void)
+{
+	struct process *process = &processes[0];
+
+	begin(0);
+	process->pages.stuck[0] = (struct vg_stuck){900, UINT64_MAX};
+	CHECK(vg_reserve_hold_slowly(&process->pages, 0, 600));
+	CHECK_EQUAL(process->pages.stuck[0].until, 0);
+	vg_reserve_settle(&process->pages, 0, 600, 0);
+}
+
+// Of waiting processes, the process in the lowest slot keeps its claim. Only claims in lower slots
+// count, and not the process's own claim.
+static void test_claims_below(void)
+{
+	const uint64_t pending[explorer_most_processes] = {100, 200, 400}, below[explorer_most_processes] = {0, 100, 300};
+
+	for (int i = 0; i < explorer_most_processes; i++) {
+		begin(i);
+		vg_own(&processes[i].pages, 0)->pending = pending[i];
+	}
+	for (int i = 0; i < explorer_most_processes; i++) {
+		struct vg_reserved sum = vg_sum_up(&processes[i].pages, 0);
+
+		CHECK_EQUAL(processes[i].pages.slot, i);
+		CHECK_EQUAL(sum.pending, 700);
+		CHECK_EQUAL(sum.pending_below, below[i]);
+	}
+}
+
 int main(void)
 {
 	struct vg_limits_device device = test_device(1, limit);
@@ -179,6 +210,8 @@ int main(void)
 	}
 	test_waits_for_what_does_not_move();
 	test_waits_for_what_moves();
+	test_room_ends_the_refusals();
+	test_claims_below();
 	// main runs all orders of two processes. For functions with more steps, main runs only
 	// orders with a few interruptions, which reveal most mistakes.
 	try_orders(2, explorer_all_switches, take_at_once, check_books);
