@@ -102,6 +102,7 @@ static void check_holds(const struct process *process)
 
 	CHECK_EQUAL(slot->devices[0].used, held);
 	CHECK_EQUAL(slot->pid, first_number + (process - processes));
+	CHECK(vg_slots_in_use(&page) > (uint32_t)process->pages.slot); // other processes count the slot
 }
 
 // die ends the running process. Other processes cannot get the process's memory until the process

@@ -355,10 +355,27 @@ static void test_the_first_process(void)
 	in_child(in_a_pid_namespace);
 }
 
+// The child of a fork takes a slot with the page of its parent. The child holds no memory yet.
+static void test_own_memory_begins_at_zero(void)
+{
+	struct vg_pages pages;
+	struct vg_error error;
+
+	make_pages(1000);
+	attach(&pages);
+	for (unsigned i = 0; i < VG_MAX_DEVICES; i++)
+		atomic_store(&pages.own[i], 100);
+	CHECK(vg_slot_take(&pages, &error) == 0);
+	for (unsigned i = 0; i < VG_MAX_DEVICES; i++)
+		CHECK_EQUAL(atomic_load(&pages.own[i]), 0);
+	vg_pages_close(&pages);
+}
+
 int main(void)
 {
 	test_the_dead_are_counted();
 	test_slots_are_signed();
+	test_own_memory_begins_at_zero();
 	test_who_lives();
 	test_reaping_begins_with_the_first_slot();
 	test_unmeasured_work_is_charged();
