@@ -107,7 +107,7 @@ unit: build helm clients ## run the tests that need neither root nor a cluster
 
 .PHONY: stress
 stress: build ## test limits under load on simulated GPUs, including storms
-	$(GO) test -count=1 -timeout 15m -p 1 -parallel 3 $(STRESS_PKGS)
+	$(GO) test -count=1 -timeout 15m -p 1 -parallel 6 $(STRESS_PKGS)
 
 .PHONY: lint
 lint: build ## check the style of Go, C and shell
