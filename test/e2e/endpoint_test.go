@@ -14,8 +14,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestKubeletAndPrometheusBesideAFlood lets a pod hold all connections that the agent's port accepts
-// without reading an answer, and lets a container of the pod request pages as fast as possible. Kubelet's
+// TestKubeletAndPrometheusBesideAFlood lets a container hold all connections that the agent's port
+// accepts, without reading an answer. Another container requests pages as fast as possible. Kubelet's
 // probes must pass, and metrics must be readable.
 func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 	eventually.Holds(t, patience, "kubelet has found agent and patcher ready", func() bool { return len(unready(t)) == 0 })
