@@ -212,7 +212,7 @@ static void test_launching(void)
 	CHECK(meter.owed > 2 * (int64_t)work_ns && meter.owed < 3 * (int64_t)work_ns);
 }
 
-// The segment waits no longer than vg_launch_ns. Afterwards, the segment is not measured.
+// The segment waits no longer than vg_stuck_ns. Afterwards, the segment is not measured.
 static void test_launch_that_hangs(void)
 {
 	static struct vg_meter meter = {.pages = &pages, .thread = 1};

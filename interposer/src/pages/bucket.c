@@ -10,9 +10,7 @@ enum {
 	// vg_fill_longest is the longest time that a refill counts. A longer time reaches the cap
 	// anyway.
 	vg_fill_longest = 1000000000,
-	// vg_lent_longest is the longest time of a lease that a refill counts, because the lease
-	// may have begun after the last refill.
-	vg_lent_longest = 20000000,
+	vg_target_ns = 400000,
 };
 
 // vg_clip_longest is the longest time that a refill counts as clipped. Work that is charged late
@@ -80,14 +78,20 @@ uint32_t vg_bucket_rate(uint32_t ppm, struct vg_lease lease, uint64_t now)
 	return lease.ppm > ppm && lease.until > now ? lease.ppm : ppm;
 }
 
-// vg_earn_lent adds the allowance of a lease between two refills.
+int64_t vg_bucket_target(uint32_t ppm)
+{
+	return (int64_t)vg_min(vg_target_ns, (uint64_t)vg_bucket_look_ns * ppm / VG_PPM);
+}
+
+// vg_earn_lent adds the allowance of a lease between two refills. The lease may have begun after the
+// first refill: a launch that waits for allowance refills the bucket at each look.
 static void vg_earn_lent(struct vg_container_device *device, uint64_t from, uint64_t to,
 			 uint32_t ppm, struct vg_lease lease)
 {
 	if (vg_min(to, lease.until) <= from || lease.ppm <= ppm)
 		return;
 	vg_earn(device,
-		(int64_t)(vg_min(vg_min(to, lease.until) - from, vg_lent_longest) *
+		(int64_t)(vg_min(vg_min(to, lease.until) - from, vg_bucket_look_ns) *
 			  (lease.ppm - ppm) / VG_PPM),
 		vg_bucket_lent_cap);
 }

@@ -23,6 +23,8 @@ enum {
 	vg_bucket_lent_cap = 2000000,
 	// allowance at the start, in ns
 	vg_bucket_start = 4000000,
+	// longest time between two looks at a bucket that a launch waits for, in ns
+	vg_bucket_look_ns = 20000000,
 };
 
 // vg_bucket_fill adds the allowance since the last refill at `ppm`, up to `cap` ns, and the
@@ -36,6 +38,10 @@ int64_t vg_bucket_peek(const struct vg_container_device *device, uint64_t now, u
 
 // vg_bucket_rate returns the rate at which a bucket fills at `now`, in parts per million.
 uint32_t vg_bucket_rate(uint32_t ppm, struct vg_lease lease, uint64_t now);
+
+// vg_bucket_target returns the allowance that a launch waits for after it has found the bucket empty,
+// in ns. Many short launches share one sleep.
+int64_t vg_bucket_target(uint32_t ppm);
 
 // vg_bucket_charge takes GPU time from the bucket. A negative amount is a refund.
 void vg_bucket_charge(struct vg_container_device *device, int64_t ns);

@@ -12,14 +12,13 @@ enum {
 	// contains no slice of another process, if the work is shorter than a slice. A window is short,
 	// because the GPU's clock rate may change.
 	vg_window_observations = 8,
-	// vg_window_ns is the least length of a window while the process's other streams have work,
-	// which most observations contain.
+	// vg_window_ns is the length of a check. While the process's other streams have work, which
+	// most observations contain, vg_window_ns is also the least length of a window.
 	vg_window_ns = 100000000,
 	vg_nearness = 8,              // observations within 1/8 of the floor count as equally good
 	// Errors that differ by more than the factor vg_fineness are not comparable.
 	vg_fineness = 4,
 	vg_smoothing = 8,             // observations in the mean
-	vg_look_ns = 100000000,
 	// vg_look_again_ns is the time between two checks. The time doubles after each check
 	// without a finding.
 	vg_look_again_ns = 400000000,
@@ -30,7 +29,6 @@ enum {
 	// a processor.
 	vg_waited_slack_ns = 500000,
 	vg_sum_ns = 50000000,         // work after which a sum is halved
-	vg_varied = 16,               // work varies if its time exceeds its charge by over 1/16
 };
 
 static const uint64_t vg_unsteady_ns = 10000000000; // time for which a class then counts as varying
@@ -149,7 +147,7 @@ static void vg_estimate_doubt(struct vg_class *class, uint64_t now)
 		return;
 	class->looks++;
 	class->looked = now;
-	class->look = now + vg_look_ns;
+	class->look = now + vg_window_ns;
 	class->waited = class->unsure = (struct vg_sum){0};
 }
 

@@ -14,7 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { vg_classes = 1024 };
+enum {
+	vg_classes = 1024,
+	vg_varied = 16, // work varies if its time exceeds its charge by over 1/16
+};
 
 // vg_sum compares charges of a class with measured times, in ns, over about the last 50 ms of work.
 struct vg_sum {

@@ -11,8 +11,7 @@
 #include "others.h"
 
 enum {
-	vg_tolerance = 16,             // an excess of up to 1/16 of the charge counts as true
-	vg_tolerance_of_one = 4,
+	vg_varied_one = 4, // the same for a single piece, whose time includes the events' own time
 	vg_idle_part = 8,              // a segment beside others may be idle for 1/8 of its time
 	vg_event_error_ns = 500,       // error of the time between two events
 	// A launch takes less time than the recording of vg_launch_records events. On an H200, a launch
@@ -165,7 +164,7 @@ static void vg_settle_unsure(struct vg_meter *meter, const struct vg_segment *se
 {
 	int64_t more = took - charged;
 
-	if (segment->lengthy || more < charged / vg_tolerance)
+	if (segment->lengthy || more < charged / vg_varied)
 		meter->owed += more;
 }
 
@@ -224,7 +223,7 @@ static void vg_compare_alone(struct vg_meter *meter, const struct vg_segment *se
 			     int64_t charged, struct vg_took took, uint64_t now)
 {
 	struct vg_class *class = vg_segment_class(meter, segment);
-	int64_t part = segment->count == 1 ? vg_tolerance_of_one : vg_tolerance;
+	int64_t part = segment->count == 1 ? vg_varied_one : vg_varied;
 	int64_t error = (int64_t)((vg_error(meter, segment) + class->error) * segment->count);
 	int64_t known = (int64_t)class->ns * segment->count;
 	int64_t expected = charged > known ? charged : known;
@@ -245,7 +244,7 @@ static void vg_compare_together(struct vg_meter *meter, const struct vg_segment 
 	int64_t more = vg_more((struct vg_took){.ns = all->ns, .rough = all->rough}, alone);
 
 	if (class->measured)
-		vg_estimate_compare(class, alone, more > alone / vg_tolerance ? more : 0, !all->unsure, now);
+		vg_estimate_compare(class, alone, more > alone / vg_varied ? more : 0, !all->unsure, now);
 }
 
 // vg_overlap_learn updates the overlap of streams from the time and the charge of several segments.

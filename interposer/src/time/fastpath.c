@@ -9,8 +9,6 @@
 #include "memory/state.h"
 #include "meter.h"
 
-enum { vg_fastpath_wait_ns = 2000000 }; // longest wait for the meter; the throttle waits longer
-
 // vg_fastpath_is_here reports whether the work goes to the stream of the last launch. A created
 // stream belongs to one context. The handle of a default stream means another stream in each
 // context. A per-thread stream has no fast path.
@@ -77,7 +75,7 @@ bool vg_fastpath_use(struct vg_state *state, struct vg_ticket *ticket, const str
 
 	if (!meter || state->pages.device_count > 1)
 		return false; // no fast path without a meter or with several GPUs
-	if (!vg_mutex_try_lock(&meter->mutex) && !vg_mutex_lock_until(&meter->mutex, vg_now() + vg_fastpath_wait_ns))
+	if (!vg_mutex_try_lock(&meter->mutex) && !vg_mutex_lock_until(&meter->mutex, vg_now() + vg_meter_wait_ns))
 		return false;
 	good = !atomic_load(&meter->forgotten_count) && vg_fastpath_is_good(meter, work);
 	if (good) {

@@ -24,10 +24,13 @@ enum {
 	vg_ring = 8,            // limit of a stream's segments that are not done
 	vg_lengthy_ns = 700000, // length from which work seldom runs within one slice
 	// A driver's queues hold about twice vg_many_pieces pieces. An event may have to wait for
-	// room in a full queue.
+	// room in a full queue. A segment has at most vg_many_pieces pieces, because the work may be
+	// longer than estimated.
 	vg_many_pieces = 500,
 	vg_idle_slack_ns = 5000, // time by which a stream's `idle_at` may be too early
 	vg_on_ways = 64,
+	vg_stuck_ns = 100000000,     // longest wait for the driver
+	vg_meter_wait_ns = 1000000,  // longest wait for a meter, if the caller can continue without it
 };
 
 // vg_on_way counts launches in progress of several threads. The work of these launches is entered

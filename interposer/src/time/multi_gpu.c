@@ -6,8 +6,6 @@
 #include "pages/bucket.h"
 
 enum {
-	vg_phase_allowance_ns = 400000, // allowance of each GPU when a phase opens
-	vg_phase_wait_ns = 20000000,    // at most the allowance earned in this time
 	vg_phase_saved_ns = 6000000,    // balance with which a GPU that is out of step continues
 	vg_phase_debt_ns = 10000000,    // limit of the debt of a GPU that is behind
 	vg_phase_most_launches = 1 << 30, // launches of a phase: a larger count is forged
@@ -20,11 +18,6 @@ enum {
 static bool vg_phase_limited(uint32_t ppm)
 {
 	return ppm < VG_PPM;
-}
-
-static int64_t vg_phase_target(uint32_t ppm)
-{
-	return (int64_t)vg_min(vg_phase_allowance_ns, (uint64_t)vg_phase_wait_ns * ppm / VG_PPM);
 }
 
 // vg_phase_had returns the number of launches of a GPU in this phase, less the launches that the
@@ -116,7 +109,7 @@ static uint64_t vg_phase_lack(const struct vg_usage_header *header, const uint32
 		if (!vg_phase_limited(ppm[i]))
 			continue;
 		balance = vg_bucket_peek(&header->devices[i], now, ppm[i]);
-		delay = vg_bucket_delay(balance, vg_phase_target(ppm[i]), ppm[i]);
+		delay = vg_bucket_delay(balance, vg_bucket_target(ppm[i]), ppm[i]);
 		longest = delay > longest ? delay : longest;
 		*spent |= balance < 1;
 	}

@@ -22,8 +22,6 @@ enum {
 	vg_early_sample_ns = 400000000,
 	vg_samplings = 4,            // limit of the doublings; vg_sample_ns also limits the pause
 	vg_sample_pieces = 4,        // pieces in a sample of short work
-	vg_segment_pieces = 1000,    // work may be longer than estimated
-	vg_launch_ns = 100000000,    // longest wait of a segment for launches in progress
 };
 
 // vg_sample_ns is the longest time between two samples of short work. Twice that time is the
@@ -249,7 +247,7 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 // vg_segment_is_long reports whether a segment has enough work to end with an event.
 static bool vg_segment_is_long(const struct vg_segment *segment)
 {
-	return segment->work >= vg_segment_ns || segment->pieces >= vg_segment_pieces;
+	return segment->work >= vg_segment_ns || segment->pieces >= vg_many_pieces;
 }
 
 static bool vg_segment_full(const struct vg_segment *segment, const struct vg_class *class,
@@ -263,7 +261,7 @@ int64_t vg_segment_room(const struct vg_stream *stream, const struct vg_class *c
 {
 	const struct vg_segment *segment = &stream->ring[stream->head % vg_ring];
 	int64_t full = segment->solo ? vg_solo_ns : vg_segment_ns;
-	int64_t pieces = (int64_t)vg_segment_pieces - segment->pieces - 1;
+	int64_t pieces = (int64_t)vg_many_pieces - segment->pieces - 1;
 	int64_t room = full - segment->work - 1;
 
 	if (!stream->open || !segment->covered || segment->fresh || room <= 0 || pieces <= 0 ||
@@ -324,7 +322,7 @@ static void vg_not_measured(struct vg_meter *meter, const struct vg_segment *seg
 }
 
 // vg_stream_is_launching reports whether work of the open segment may not be in the stream yet. The
-// last launch in progress then closes the segment. A slow launch may never end: after vg_launch_ns
+// last launch in progress then closes the segment. A slow launch may never end: after vg_stuck_ns
 // the segment closes without that launch, and is not measured.
 static bool vg_stream_is_launching(struct vg_stream *stream)
 {
@@ -338,7 +336,7 @@ static bool vg_stream_is_launching(struct vg_stream *stream)
 		if (!atomic_exchange(&on_way->awaited, true))
 			on_way->since = now;
 		if (atomic_load(&on_way->count) > 0) {
-			if (now - on_way->since <= vg_launch_ns)
+			if (now - on_way->since <= vg_stuck_ns)
 				return true;
 			atomic_store(&on_way->count, 0);
 			vg_stream_segment(stream)->dirty = true;

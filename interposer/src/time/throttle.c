@@ -20,13 +20,7 @@
 #include "wall.h"
 
 enum {
-	// vg_allowance_ns is the allowance that a launch waits for when no allowance is left, so
-	// that many short launches share one sleep.
-	vg_allowance_ns = 400000,
-	vg_allowance_wait_ns = 20000000, // at most the allowance earned in this time
 	vg_in_flight_ns = 5000000,     // limit of charged work in the queue
-	vg_stuck_ns = 100000000,       // longest wait for the driver
-	vg_longest_sleep_ns = 20000000, // sleep until the next check for a changed limit
 	// vg_longest_apart_ns is the longest sleep until the next check for a peer's launch on
 	// another GPU.
 	vg_longest_apart_ns = 1000000,
@@ -117,11 +111,7 @@ static void vg_launch_look(struct vg_launch *launch)
 
 static int64_t vg_launch_target(const struct vg_launch *launch)
 {
-	int64_t earned = (int64_t)vg_allowance_wait_ns * launch->rate / VG_PPM;
-
-	if (!launch->slept)
-		return 1;
-	return earned < vg_allowance_ns ? earned : vg_allowance_ns;
+	return launch->slept ? vg_bucket_target(launch->rate) : 1;
 }
 
 // vg_launch_phase returns the phase of the launch's GPU.
@@ -251,7 +241,7 @@ static uint64_t vg_launch_wait(struct vg_launch *launch)
 		return phase.wait;
 	}
 	if (vg_launch_first(launch))
-		return vg_poll_ns / 5;
+		return vg_shortest_sleep_ns;
 	if (vg_launch_cannot_see(launch))
 		return vg_shortest_sleep_ns;
 	if (vg_launch_in_flight(launch, waited))
@@ -311,7 +301,7 @@ static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 		vg_segment_close_all(launch->meter, launch->ticket->context,
 				     vg_thread_key(), launch->now);
 		wait = vg_min(wait, launch->ticket->state->pages.device_count > 1 ? vg_longest_apart_ns :
-										  vg_longest_sleep_ns);
+										  vg_bucket_look_ns);
 		if (vg_events_want_probes(launch->meter)) {
 			vg_events_probe(launch->meter, launch->ticket->context, vg_now());
 			wait = vg_min(wait, vg_probe_ns);
@@ -347,7 +337,7 @@ static void vg_launch_unseen(struct vg_launch *launch)
 		if (balance > 0)
 			break;
 		vg_sleep_until(now + vg_min(vg_bucket_delay(balance, 1, ppm) + vg_shortest_sleep_ns,
-					    vg_longest_sleep_ns));
+					    vg_bucket_look_ns));
 	}
 	vg_bucket_charge(launch->bucket, vg_stuck_ns);
 	vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, ticket->device)->gpu_time_ns, vg_stuck_ns);

@@ -20,7 +20,6 @@ enum {
 	vg_close_ns = 10000,  // time between two checks near the expected end of the work
 	vg_near_ns = 200000,
 	vg_alone_ns = 1000000, // time between two checks without other processes
-	vg_meter_wait_ns = 1000000, // longest wait for a meter
 };
 
 // vg_watched is the object that a thread waits for.
