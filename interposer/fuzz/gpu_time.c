@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file fuzzes the words of the usage page that hold a container's GPU time. Each process of
-// the container can write these words. The fuzzed processes charge, refill, take time back and read
-// the phase of the container's GPUs. Meanwhile time passes, and the fuzzer writes arbitrary values
-// to these words.
+// the container can write these words. The fuzzed processes charge, refill and read the phase of
+// the container's GPUs. Meanwhile time passes, and the fuzzer writes arbitrary values to these
+// words.
 //
 // The fuzzer checks three guarantees. No value causes an overflow. No wait is longer than the time
 // to pay off the deepest debt. With unforged words, the time spent and the balance together never
@@ -26,7 +26,6 @@ struct world {
 	uint32_t ppm[devices];
 	uint64_t now;
 	uint64_t earned[devices]; // at most, in ns
-	uint64_t since[devices];  // clipped_ns at the launch
 	bool written;
 };
 
@@ -54,9 +53,8 @@ static void poke(struct world *world, struct fuzz_input *input)
 	struct vg_usage_header *header = &world->header;
 	struct vg_container_device *device = &header->devices[device_of(input)];
 	uint64_t *words[] = {&device->bucket_ns, &device->bucket_filled_ns, &device->spent_ns,
-			     &device->clipped_ns, &device->launches, &device->phase_launches,
-			     &device->phase_goal, &header->phase_open, &header->phase_reach,
-			     &header->phase_in_step};
+			     &device->launches, &device->phase_launches, &device->phase_goal,
+			     &header->phase_open, &header->phase_reach, &header->phase_in_step};
 	uint64_t *word = words[fuzz_bits(input, 1) % (sizeof words / sizeof *words)];
 
 	*word = fuzz_number(input, world->now);
@@ -98,28 +96,18 @@ static void charge(struct world *world, struct fuzz_input *input)
 	vg_multi_gpu_launch(&world->header, devices, device);
 }
 
-static void have_back(struct world *world, struct fuzz_input *input)
-{
-	uint32_t device = device_of(input);
-
-	vg_bucket_return(&world->header.devices[device],
-			 (int64_t)(fuzz_number(input, vg_bucket_busy_cap) % longest_ns),
-			 world->since[device]);
-}
-
 static void look(struct world *world, struct fuzz_input *input)
 {
 	uint32_t device = device_of(input);
 	struct vg_phase phase = vg_multi_gpu_look(&world->header, world->ppm, devices, device, world->now);
 
 	FUZZ_CHECK(phase.wait <= (deepest_debt_ns + vg_bucket_busy_cap) * 1000);
-	world->since[device] = world->header.devices[device].clipped_ns;
 }
 
 static void run(struct fuzz_input *input)
 {
 	static void (*const steps[])(struct world *, struct fuzz_input *) = {
-		pass, pass, fill, fill, charge, have_back, look,
+		pass, pass, fill, fill, charge, look,
 	};
 	struct world world = {.now = 1 + fuzz_number(input, 0) % longest_ns,
 			      .lease = {part_of(input), fuzz_number(input, longest_ns)}};

@@ -44,77 +44,16 @@ static void test_bucket_caps(void)
 	CHECK_EQUAL(fill(&device, now + 900 * ms, half, vg_bucket_idle_cap), vg_bucket_idle_cap);
 }
 
-// Work that is charged late leaves the bucket as if the work had been charged at its launch. A full
-// bucket could not hold the time earned meanwhile. The result is the same for several processes.
-static void test_bucket_returns(void)
-{
-	const uint32_t most = 900000;
-	struct vg_container_device device = {0};
-	uint64_t now = start;
-
-	fill(&device, now, most, vg_bucket_idle_cap);
-	for (int i = 0; i < 8; i++)
-		fill(&device, now += 10 * ms, most, vg_bucket_busy_cap);
-	CHECK_EQUAL(device.bucket_ns, vg_bucket_busy_cap);
-	CHECK_EQUAL(device.clipped_ns, vg_bucket_start + 72 * ms - vg_bucket_busy_cap);
-	for (int i = 0; i < 4; i++) {
-		vg_bucket_charge(&device, 20 * (int64_t)ms);
-		vg_bucket_return(&device, 20 * (int64_t)ms, 0);
-	}
-	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 8 * (int64_t)ms);
-	CHECK_EQUAL(device.clipped_ns, 0);
-}
-
-// Work may have taken longer than the time that a refill counts.
-static void test_bucket_returns_of_seconds(void)
-{
-	struct vg_container_device device = {0};
-
-	fill(&device, start, half, vg_bucket_idle_cap);
-	fill(&device, start + 4000 * (uint64_t)ms, half, vg_bucket_busy_cap);
-	vg_bucket_charge(&device, 4000 * (int64_t)ms);
-	vg_bucket_return(&device, 4000 * (int64_t)ms, 0);
-	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 2000 * (int64_t)ms);
-}
-
-// Time that the bucket could not hold before the launch is lost. The bucket's bound also holds for
-// returned time.
-static void test_bucket_returns_no_more(void)
-{
-	struct vg_container_device device = {0};
-	uint64_t since;
-
-	fill(&device, start, half, vg_bucket_idle_cap);
-	fill(&device, start + 900 * ms, half, vg_bucket_idle_cap);
-	since = device.clipped_ns;
-	vg_bucket_charge(&device, 100 * (int64_t)ms);
-	vg_bucket_return(&device, 100 * (int64_t)ms, since);
-	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap - 100 * (int64_t)ms);
-	vg_bucket_return(&device, -1, 0);
-	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap - 100 * (int64_t)ms);
-	vg_bucket_return(&device, 30 * (int64_t)ms, 0);
-	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap - 70 * (int64_t)ms);
-	vg_bucket_return(&device, 900 * (int64_t)ms, 0);
-	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_busy_cap);
-	// Unused lent time is not returned.
-	since = device.clipped_ns;
-	vg_bucket_fill(&device, start + 910 * ms, 1, vg_bucket_idle_cap,
-			    (struct vg_lease){VG_PPM, start + 2000 * (uint64_t)ms});
-	CHECK(device.clipped_ns - since < ms);
-}
-
 static void test_bucket_of_a_forger(void)
 {
 	const uint64_t values[] = {0, 1, INT64_MAX, (uint64_t)INT64_MIN, UINT64_MAX, UINT64_C(1) << 62};
 
 	for (size_t i = 0; i < 36; i++) {
 		struct vg_container_device device = {.bucket_ns = values[i / 6],
-						     .bucket_filled_ns = values[i % 6],
-						     .clipped_ns = values[i % 5]};
+						     .bucket_filled_ns = values[i % 6]};
 
 		fill(&device, start, half, vg_bucket_idle_cap);
 		vg_bucket_charge(&device, ms);
-		vg_bucket_return(&device, ms, values[i % 4]);
 		CHECK(fill(&device, start + 10 * ms, half, vg_bucket_idle_cap) <=
 		      vg_bucket_busy_cap || device.bucket_filled_ns != start + 10 * ms);
 	}
@@ -264,23 +203,12 @@ static void test_bucket_refilled_by_threads(void)
 	}
 }
 
-// Clipped time is counted for a minute at most, to the last nanosecond.
-static void test_bucket_counts_what_it_clips(void)
+// A forged balance is bounded.
+static void test_bucket_caps_forged_balances(void)
 {
-	struct vg_container_device device = {.bucket_ns = vg_bucket_start, .bucket_filled_ns = start};
+	struct vg_container_device device = {.bucket_ns = 100 * ms, .bucket_filled_ns = start};
 
-	fill(&device, start + 100000 * (uint64_t)ms, half, vg_bucket_busy_cap);
-	CHECK_EQUAL(device.bucket_ns, vg_bucket_busy_cap);
-	CHECK_EQUAL(device.clipped_ns, 30000 * (int64_t)ms - (vg_bucket_busy_cap - vg_bucket_start));
-
-	device = (struct vg_container_device){.bucket_ns = vg_bucket_idle_cap, .bucket_filled_ns = start};
-	fill(&device, start + 5000, 200, vg_bucket_idle_cap);
-	CHECK_EQUAL(device.clipped_ns, 1);
-
-	// A forged balance is bounded, and no part of the balance counts as earned.
-	device = (struct vg_container_device){.bucket_ns = 100 * ms, .bucket_filled_ns = start};
 	CHECK_EQUAL(fill(&device, start + 10 * ms, half, vg_bucket_idle_cap), vg_bucket_busy_cap);
-	CHECK_EQUAL(device.clipped_ns, 5 * ms);
 }
 
 static void test_bucket_is_bounded(void)
@@ -329,9 +257,6 @@ int main(void)
 {
 	test_bucket_earns_its_part();
 	test_bucket_caps();
-	test_bucket_returns();
-	test_bucket_returns_of_seconds();
-	test_bucket_returns_no_more();
 	test_bucket_of_a_forger();
 	test_bucket_uses_leases();
 	test_bucket_bounds_leases();
@@ -340,7 +265,7 @@ int main(void)
 	test_bucket_refills_in_steps();
 	test_bucket_refilled_later();
 	test_bucket_refilled_by_threads();
-	test_bucket_counts_what_it_clips();
+	test_bucket_caps_forged_balances();
 	test_bucket_is_bounded();
 	test_bucket_counts_what_is_spent();
 	test_delay();

@@ -13,10 +13,6 @@ enum {
 	vg_target_ns = 400000,
 };
 
-// vg_clip_longest is the longest time that a refill counts as clipped. Work that is charged late
-// may have taken longer than vg_fill_longest.
-static const uint64_t vg_clip_longest = UINT64_C(60000000000);
-
 // vg_deepest_debt bounds the values on the page, because a tenant can write arbitrary values. No
 // arithmetic with these values may overflow or harm another tenant.
 static const int64_t vg_deepest_debt = INT64_C(1) << 50;
@@ -33,8 +29,8 @@ static int64_t vg_balance(const struct vg_container_device *device)
 	return vg_clamp((int64_t)vg_load(&device->bucket_ns), vg_deepest_debt);
 }
 
-// vg_earn adds `ns` to the bucket and returns the part that exceeded the bucket's capacity.
-static int64_t vg_earn(struct vg_container_device *device, int64_t ns, int64_t cap)
+// vg_earn adds `ns` to the bucket, as far as the bucket has room.
+static void vg_earn(struct vg_container_device *device, int64_t ns, int64_t cap)
 {
 	uint64_t seen = vg_load(&device->bucket_ns);
 	int64_t balance;
@@ -47,19 +43,6 @@ static int64_t vg_earn(struct vg_container_device *device, int64_t ns, int64_t c
 		filled = vg_clamp(filled, vg_bucket_busy_cap);
 	} while (!__atomic_compare_exchange_n(&device->bucket_ns, &seen, (uint64_t)filled, true,
 					      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
-	return filled < balance ? ns : ns - (filled - balance);
-}
-
-// vg_earn_part adds the allowance for a period, and counts the part that exceeded the bucket's
-// capacity.
-static void vg_earn_part(struct vg_container_device *device, uint64_t elapsed, uint32_t ppm, int64_t cap)
-{
-	uint64_t counted = vg_min(elapsed, vg_fill_longest);
-	int64_t clipped = vg_earn(device, (int64_t)(counted * ppm / VG_PPM), cap);
-
-	clipped += (int64_t)((vg_min(elapsed, vg_clip_longest) - counted) * ppm / VG_PPM);
-	if (clipped > 0)
-		__atomic_fetch_add(&device->clipped_ns, (uint64_t)clipped, __ATOMIC_SEQ_CST);
 }
 
 int64_t vg_bucket_peek(const struct vg_container_device *device, uint64_t now, uint32_t ppm)
@@ -110,10 +93,10 @@ int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_
 					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		return vg_balance(device); // another thread refills
 	if (filled == 0) { // the first refill grants a fixed allowance
-		(void)vg_earn(device, vg_bucket_start, cap);
+		vg_earn(device, vg_bucket_start, cap);
 		return vg_balance(device);
 	}
-	vg_earn_part(device, elapsed, ppm, cap);
+	vg_earn(device, (int64_t)(vg_min(elapsed, vg_fill_longest) * ppm / VG_PPM), cap);
 	vg_earn_lent(device, now - elapsed, now, ppm, lease);
 	return vg_balance(device);
 }
@@ -122,21 +105,6 @@ void vg_bucket_charge(struct vg_container_device *device, int64_t ns)
 {
 	__atomic_fetch_sub(&device->bucket_ns, (uint64_t)ns, __ATOMIC_SEQ_CST);
 	__atomic_fetch_add(&device->spent_ns, (uint64_t)ns, __ATOMIC_RELAXED);
-}
-
-void vg_bucket_return(struct vg_container_device *device, int64_t ns, uint64_t since)
-{
-	uint64_t seen = vg_load(&device->clipped_ns);
-	int64_t back;
-
-	do {
-		back = (int64_t)(seen - since);
-		back = back < ns ? back : ns;
-		if (back <= 0)
-			return;
-	} while (!__atomic_compare_exchange_n(&device->clipped_ns, &seen, seen - (uint64_t)back, false,
-					      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
-	(void)vg_earn(device, back, vg_bucket_busy_cap);
 }
 
 uint64_t vg_bucket_delay(int64_t balance, int64_t target, uint32_t ppm)

@@ -46,12 +46,6 @@ int64_t vg_bucket_target(uint32_t ppm);
 // vg_bucket_charge takes GPU time from the bucket. A negative amount is a refund.
 void vg_bucket_charge(struct vg_container_device *device, int64_t ns);
 
-// vg_bucket_return refunds allowance for work of `ns` that was charged late. A charge at the launch
-// would have made room in the bucket for allowance that was clipped without that room.
-// vg_bucket_return refunds allowance that was clipped since clipped_ns was `since`, unless that
-// allowance was already refunded for other work.
-void vg_bucket_return(struct vg_container_device *device, int64_t ns, uint64_t since);
-
 // vg_bucket_delay returns the time in which the bucket fills from `balance` to `target` at this
 // rate, in ns.
 uint64_t vg_bucket_delay(int64_t balance, int64_t target, uint32_t ppm);

@@ -275,14 +275,6 @@ static void vg_union_add(struct vg_meter *meter, const struct vg_segment *segmen
 	*all = (struct vg_union){0};
 }
 
-// vg_unknown_add records the time of a segment whose length was unknown when it was charged.
-static void vg_unknown_add(struct vg_meter *meter, const struct vg_segment *segment, int64_t ns)
-{
-	if (!meter->unknown || (int64_t)(segment->clipped - meter->unknown_since) > 0)
-		meter->unknown_since = segment->clipped;
-	meter->unknown += ns;
-}
-
 // vg_settle_together charges a segment of several streams for the GPU time that no other stream has
 // accounted for. Work right before the segment's measured part also ran beside other streams. An
 // estimate for that work would charge the time twice.
@@ -294,9 +286,7 @@ static void vg_settle_together(struct vg_meter *meter, const struct vg_segment *
 	took.ns = took.fresh;
 	meter->owed += took.ns - charged;
 	// Work of unknown length does not show the overlap.
-	if (segment->fresh)
-		vg_unknown_add(meter, segment, took.ns);
-	else
+	if (!segment->fresh)
 		vg_union_add(meter, segment, charged, took, now);
 }
 
@@ -310,8 +300,6 @@ static void vg_settle_alone(struct vg_meter *meter, const struct vg_segment *seg
 		return;
 	}
 	meter->owed += took.ns - charged;
-	if (segment->fresh)
-		vg_unknown_add(meter, segment, took.ns);
 }
 
 // vg_segment_unreadable records that the driver returned an error for a segment's event. Work of

@@ -68,7 +68,6 @@ struct vg_segment {
 	// recorded
 	uint64_t begun_at;
 	uint64_t closed_at; // vg_now at which the end event was recorded
-	uint64_t clipped;  // the bucket's clipped_ns at the last launch of unknown length
 };
 
 struct vg_stream {
@@ -185,9 +184,6 @@ struct vg_meter {
 	struct vg_clock clock;
 	struct vg_fastpath fastpath;
 	struct vg_stream *last; // result of the last vg_meter_stream
-	int64_t unknown;        // ns of `owed` for work of unknown length
-	uint64_t unknown_since; // the bucket's clipped_ns at the last launch of unknown length
-	uint64_t clipped;       // the bucket's clipped_ns at the last check
 	int64_t recording;      // least time to record an event, in ns; 0: unknown
 	// `overlap` is the part of the charge that remains when streams run side by side, in parts
 	// per thousand; 0: unknown. `all` is the measurement for `overlap`.

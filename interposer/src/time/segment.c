@@ -227,7 +227,6 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 		if (!segment->fresh)
 			vg_unmeasured_begin(&meter->unmeasured, meter->pages, meter->device, now);
 		segment->fresh = true;
-		segment->clipped = meter->clipped;
 	}
 	if (!segment->covered) {
 		segment->early = segment->charged;

@@ -37,11 +37,8 @@ static void vg_post(struct vg_pages *pages, struct vg_meter *meter)
 	struct vg_container_device *bucket = &pages->usage->header.devices[meter->device];
 
 	vg_bucket_charge(bucket, meter->owed);
-	if (meter->unknown)
-		vg_bucket_return(bucket, meter->unknown, meter->unknown_since);
 	vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, meter->device)->gpu_time_ns,
 	       (uint64_t)meter->owed);
-	meter->unknown = 0;
 	meter->owed = 0;
 }
 
@@ -54,15 +51,10 @@ static int64_t vg_fill_and_post(struct vg_pages *pages, struct vg_meter *meter, 
 	struct vg_lease lease = vg_limits_lease(pages, meter->device);
 	uint32_t ppm = vg_limits_compute(pages, meter->device);
 	int64_t cap = meter->outstanding > 0 ? vg_bucket_busy_cap : vg_bucket_idle_cap;
-	int64_t balance;
 
-	if (meter->unknown) // the refill first counts the allowance that does not fit into the bucket
-		(void)vg_bucket_fill(bucket, now, ppm, cap, lease);
-	if (meter->owed <= -vg_least_post_ns || meter->owed >= vg_least_post_ns || meter->unknown)
+	if (meter->owed <= -vg_least_post_ns || meter->owed >= vg_least_post_ns)
 		vg_post(pages, meter);
-	balance = vg_bucket_fill(bucket, now, ppm, cap, lease) - meter->owed;
-	meter->clipped = vg_load(&bucket->clipped_ns);
-	return balance;
+	return vg_bucket_fill(bucket, now, ppm, cap, lease) - meter->owed;
 }
 
 void vg_throttle_waited(struct vg_state *state, struct vg_meter *meter)
