@@ -54,7 +54,7 @@ static CUstream stream_of(uint64_t context, uint64_t number)
 
 static void forget_stream(struct vg_meter *meter, CUstream stream)
 {
-	vg_forget(meter, vg_forget_stream, (uint64_t)(uintptr_t)stream);
+	vg_forget(meter, vg_end_stream, (uint64_t)(uintptr_t)stream);
 }
 
 // launch runs work of a class, and returns the charge.
@@ -326,7 +326,7 @@ static void test_contexts_that_are_gone(void)
 	static const struct timespec pause = {.tv_nsec = 10000000};
 	static struct vg_meter meter = {
 		.pages = &pages,
-		.mutex = {.rank = VG_RANK_METER}, .forgotten_mutex = {.rank = VG_RANK_FORGOTTEN},
+		.mutex = {.rank = VG_RANK_METER},
 	};
 	uint64_t began = real_ns();
 	int64_t owed;
@@ -336,17 +336,17 @@ static void test_contexts_that_are_gone(void)
 	enter_unknown(&meter, 2, 3);
 	CHECK_EQUAL(meter.unmeasured.count, 3);
 	nanosleep(&pause, NULL);
-	vg_forget(&meter, vg_forget_context, 1);
+	vg_forget(&meter, vg_end_context, 1);
 	CHECK_EQUAL(meter.owed, 0);
 	CHECK(unmeasured_since() >= began);
 	nanosleep(&pause, NULL);
-	vg_forget(&meter, vg_forget_left, 1);
+	vg_forget(&meter, vg_end_left, 1);
 	owed = meter.owed;
 	CHECK(owed >= 2 * pause.tv_nsec && (uint64_t)owed <= real_ns() - began);
 	CHECK_EQUAL(meter.unmeasured.count, 1);
 	nanosleep(&pause, NULL);
-	vg_forget(&meter, vg_forget_context, 2);
-	vg_forget(&meter, vg_forget_left, 2);
+	vg_forget(&meter, vg_end_context, 2);
+	vg_forget(&meter, vg_end_left, 2);
 	CHECK(meter.owed >= owed + pause.tv_nsec && (uint64_t)meter.owed <= real_ns() - began);
 	CHECK_EQUAL(unmeasured_since(), 0);
 }
@@ -356,17 +356,17 @@ static void test_contexts_that_live_on(void)
 {
 	static struct vg_meter meter = {
 		.pages = &pages,
-		.mutex = {.rank = VG_RANK_METER}, .forgotten_mutex = {.rank = VG_RANK_FORGOTTEN},
+		.mutex = {.rank = VG_RANK_METER},
 	};
 	uint64_t before = clock_ns;
 
 	program_ns = &before;
 	meter.owed += launch(&meter, 1, 0, 1, 50000);
-	vg_forget(&meter, vg_forget_context, 1);
+	vg_forget(&meter, vg_end_context, 1);
 	program_ns = &clock_ns;
 	vg_events_read(&meter, clock_ns);
 	CHECK_EQUAL(meter.unmeasured.count, 1); // the driver is not queried meanwhile
-	vg_forget(&meter, vg_forget_kept, 1);
+	vg_forget(&meter, vg_end_kept, 1);
 	vg_events_read(&meter, clock_ns);
 	CHECK(llabs(meter.owed - (int64_t)work_ns) < 1000);
 	CHECK_EQUAL(meter.unmeasured.count, 0);
@@ -380,7 +380,7 @@ static void test_known_work_behind_unknown(void)
 	static const uint64_t short_ns = 50000;
 	static struct vg_meter meter = {
 		.pages = &pages,
-		.mutex = {.rank = VG_RANK_METER}, .forgotten_mutex = {.rank = VG_RANK_FORGOTTEN},
+		.mutex = {.rank = VG_RANK_METER},
 	};
 	uint64_t before = clock_ns;
 

@@ -14,7 +14,6 @@
 	X(INIT, "vg_state.init")                 \
 	X(AUDIT, "vg_state.audit_mutex")         \
 	X(METER, "vg_meter.mutex")               \
-	X(FORGOTTEN, "vg_meter.forgotten_mutex") \
 	X(DESTROYED, "vg_state.destroyed_mutex") \
 	X(SLOW, "vg_pages.slow")                 \
 	X(POOLS, "vg_state.pool_mutex")          \

@@ -77,7 +77,7 @@ bool vg_fastpath_use(struct vg_state *state, struct vg_ticket *ticket, const str
 		return false; // no fast path without a meter or with several GPUs
 	if (!vg_mutex_try_lock(&meter->mutex) && !vg_mutex_lock_until(&meter->mutex, vg_now() + vg_meter_wait_ns))
 		return false;
-	good = !atomic_load(&meter->forgotten_count) && vg_fastpath_is_good(meter, work);
+	good = !atomic_load(&meter->stale) && vg_fastpath_is_good(meter, work);
 	if (good) {
 		vg_fastpath_enter(meter);
 		*ticket = (struct vg_ticket){.state = state,

@@ -2,7 +2,6 @@
 
 #include "forget.h"
 
-#include "base/mutex.h"
 #include "base/now.h"
 #include "driver/handle.h"
 #include "events.h"
@@ -11,23 +10,6 @@
 // vg_end_wait_ns is the longest time for which the end of a stream or context waits for a thread
 // that is calling the driver.
 static const uint64_t vg_end_wait_ns = 20000000;
-
-// vg_forget_later records an object that the meter's next holder drops. If the list is full, the
-// next holder drops all objects.
-static void vg_forget_later(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
-{
-	uint32_t count;
-
-	vg_mutex_lock(&meter->forgotten_mutex);
-	count = atomic_load(&meter->forgotten_count);
-	if (count == vg_most_forgotten) {
-		kind = vg_forget_everything;
-		count = 0;
-	}
-	meter->forgotten[count] = (struct vg_forgotten){kind, key, vg_now()};
-	atomic_store(&meter->forgotten_count, count + 1);
-	vg_mutex_unlock(&meter->forgotten_mutex);
-}
 
 // vg_forget_lock locks the meter for an object that is about to end. The meter's holder may be
 // about to query the driver about this object. vg_forget_lock waits only once for a holder that is
@@ -47,42 +29,35 @@ static bool vg_forget_lock(struct vg_meter *meter)
 }
 
 // vg_forget_is_of reports whether a stream is the object or ends with the object.
-static bool vg_forget_is_of(const struct vg_stream *stream, struct vg_forgotten what)
+static bool vg_forget_is_of(const struct vg_stream *stream, enum vg_end kind, uint64_t key)
 {
-	if (what.kind == vg_forget_stream)
-		return vg_handle_key(stream->handle) == what.key && !stream->thread && !stream->gone;
-	return what.kind == vg_forget_context && stream->context == what.key;
+	if (kind == vg_end_stream)
+		return vg_handle_key(stream->handle) == key && !stream->thread && !stream->gone;
+	return kind == vg_end_context && stream->context == key;
 }
 
 // vg_forget_close records the end event of work of unknown length before the work's stream ends, so
 // that the work is still measured.
-static void vg_forget_close(struct vg_meter *meter, struct vg_forgotten what)
+static void vg_forget_close(struct vg_meter *meter, enum vg_end kind, uint64_t key)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		struct vg_stream *stream = &meter->streams[i];
 
-		if (!vg_forget_is_of(stream, what))
-			continue;
-		if (stream->open && vg_stream_segment(stream)->fresh)
+		if (vg_forget_is_of(stream, kind, key) && stream->open && vg_stream_segment(stream)->fresh)
 			vg_segment_close(stream, stream->thread != 0);
-		if (what.kind == vg_forget_stream)
-			return;
 	}
 }
 
-void vg_forget(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key)
+void vg_forget(struct vg_meter *meter, enum vg_end kind, uint64_t key)
 {
-	struct vg_forgotten what;
-
 	if (!vg_forget_lock(meter)) {
-		vg_forget_later(meter, kind, key);
+		atomic_store(&meter->stale, true);
 		return;
 	}
 	// The events can be read only before the context ends.
-	if (kind == vg_forget_context && meter->unmeasured.count)
+	if (kind == vg_end_context && meter->unmeasured.count)
 		vg_events_read(meter, vg_now());
-	what = (struct vg_forgotten){kind, key, vg_now()};
-	vg_forget_close(meter, what);
-	vg_meter_drop(meter, what, false);
+	vg_forget_close(meter, kind, key);
+	vg_meter_drop(meter, kind, key);
 	vg_meter_unlock(meter);
 }

@@ -7,10 +7,8 @@
 
 #include "meter.h"
 
-// vg_forget drops the records of a stream before its destruction, or of a context before and after
-// its destruction. vg_forget also drops the records of a key that other work may reuse. If another
-// thread holds the meter, and may be blocked in the driver, the meter's next holder drops the
-// records.
-void vg_forget(struct vg_meter *meter, enum vg_forgotten_kind kind, uint64_t key);
+// vg_forget drops the records of an object that ends. If another thread holds the meter, and may be
+// blocked in the driver, the meter's next holder drops all records.
+void vg_forget(struct vg_meter *meter, enum vg_end kind, uint64_t key);
 
 #endif

@@ -158,7 +158,7 @@ static bool vg_stream_go(struct vg_meter *meter, struct vg_stream *stream, uint6
 	return stream->gone;
 }
 
-static void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle, bool late, uint64_t now)
+static void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle, uint64_t now)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		struct vg_stream *stream = &meter->streams[i];
@@ -167,8 +167,7 @@ static void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle, bool l
 			continue;
 		if (vg_stream_go(meter, stream, now))
 			return;
-		if (!late) // if `late`, the events may have ended with their context
-			vg_meter_drop_events(stream);
+		vg_meter_drop_events(stream);
 		vg_stream_remove(meter, i, now);
 		return;
 	}
@@ -192,10 +191,12 @@ void vg_meter_drop_gone(struct vg_meter *meter)
 	meter->gone = any;
 }
 
-// vg_meter_drop_everything drops all records, but does not destroy events, because some of the
-// events' contexts may have ended.
-static void vg_meter_drop_everything(struct vg_meter *meter, uint64_t now)
+// vg_meter_drop_all does not destroy events, because some of the events' contexts may have ended.
+void vg_meter_drop_all(struct vg_meter *meter)
 {
+	uint64_t now = vg_now();
+
+	atomic_store(&meter->stale, false);
 	while (meter->streams[0].used)
 		vg_stream_remove(meter, 0, now);
 	meter->base = meter->newer = NULL;
@@ -254,41 +255,27 @@ static void vg_meter_left(struct vg_meter *meter, uint64_t context, uint64_t now
 	vg_meter_drop_of(meter, context);
 }
 
-void vg_meter_drop(struct vg_meter *meter, struct vg_forgotten what, bool late)
+void vg_meter_drop(struct vg_meter *meter, enum vg_end kind, uint64_t key)
 {
-	switch (what.kind) {
-	case vg_forget_stream:
-		vg_meter_drop_stream(meter, (CUstream)(uintptr_t)what.key, late, what.at);
+	uint64_t now = vg_now();
+
+	switch (kind) {
+	case vg_end_stream:
+		vg_meter_drop_stream(meter, (CUstream)(uintptr_t)key, now);
 		break;
-	case vg_forget_context:
-		vg_meter_leave(meter, what.key, what.at);
+	case vg_end_context:
+		vg_meter_leave(meter, key, now);
 		break;
-	case vg_forget_kept:
-		vg_meter_kept(meter, what.key);
+	case vg_end_kept:
+		vg_meter_kept(meter, key);
 		break;
-	case vg_forget_left:
-		vg_meter_left(meter, what.key, what.at);
+	case vg_end_left:
+		vg_meter_left(meter, key, now);
 		break;
-	case vg_forget_class:
-		vg_estimate_forget(&meter->estimates, what.key);
-		break;
-	case vg_forget_everything:
-		vg_meter_drop_everything(meter, what.at);
+	case vg_end_class:
+		vg_estimate_forget(&meter->estimates, key);
 		break;
 	}
-}
-
-void vg_meter_catch_up(struct vg_meter *meter)
-{
-	struct vg_forgotten list[vg_most_forgotten];
-	uint32_t count;
-
-	vg_mutex_lock(&meter->forgotten_mutex);
-	count = atomic_exchange(&meter->forgotten_count, 0);
-	memcpy(list, meter->forgotten, sizeof list);
-	vg_mutex_unlock(&meter->forgotten_mutex);
-	for (uint32_t i = 0; i < count; i++)
-		vg_meter_drop(meter, list[i], true);
 }
 
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class)

@@ -146,20 +146,13 @@ struct vg_fastpath {
 	struct vg_on_way *on_way; // launches in progress; NULL: only one thread launches
 };
 
-// vg_forgotten is an object that the meter's next holder drops.
-enum vg_forgotten_kind {
-	vg_forget_stream,
-	vg_forget_context,
-	vg_forget_kept, // a context whose destruction failed
-	vg_forget_left, // a context that was destroyed
-	vg_forget_class,
-	vg_forget_everything,
-};
-enum { vg_most_forgotten = 16 };
-struct vg_forgotten {
-	enum vg_forgotten_kind kind;
-	uint64_t key;
-	uint64_t at; // as vg_now
+// vg_end is the kind of an object that ends.
+enum vg_end {
+	vg_end_stream,  // a stream that is about to be destroyed
+	vg_end_context, // a context that is about to be destroyed
+	vg_end_kept,    // a context whose destruction failed
+	vg_end_left,    // a context that was destroyed
+	vg_end_class,   // a kind of work whose key other work may reuse
 };
 
 struct vg_pages;
@@ -171,9 +164,7 @@ struct vg_meter {
 	_Atomic uint32_t passes; // number of locks of the mutex
 	// value of `passes` when the end of an object last timed out waiting for the mutex
 	_Atomic uint32_t stuck_at;
-	struct vg_mutex forgotten_mutex; // guards the next two fields; not held during driver calls
-	_Atomic uint32_t forgotten_count;
-	struct vg_forgotten forgotten[vg_most_forgotten];
+	_Atomic bool stale; // an object has ended that the meter could not drop
 	uint32_t lengthy;       // lengthy segments that are not done
 	int64_t outstanding;    // ns charged for work not known to be done
 	uint32_t pieces;        // pieces of work that are not known to be done
@@ -215,12 +206,9 @@ struct vg_meter {
 	struct vg_estimates estimates;
 };
 
-// vg_meter_catch_up drops the objects that vg_forget has recorded for the meter's next holder.
-void vg_meter_catch_up(struct vg_meter *meter);
-
-// vg_meter_drop drops an object that ends at `what.at`. If `late`, the object may have ended long
-// ago.
-void vg_meter_drop(struct vg_meter *meter, struct vg_forgotten what, bool late);
+// vg_meter_drop drops an object that ends. vg_meter_drop_all drops all records and estimates.
+void vg_meter_drop(struct vg_meter *meter, enum vg_end kind, uint64_t key);
+void vg_meter_drop_all(struct vg_meter *meter);
 
 // vg_meter_has must be called by each new holder of the meter's mutex. vg_meter_has ends the fast
 // path, because the holder may change the state on which the fast path relies.
@@ -229,8 +217,8 @@ static inline bool vg_meter_has(struct vg_meter *meter)
 	meter->fastpath.room = 0;
 	atomic_store_explicit(&meter->passes, atomic_load_explicit(&meter->passes, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
-	if (__builtin_expect(atomic_load(&meter->forgotten_count) != 0, 0))
-		vg_meter_catch_up(meter);
+	if (__builtin_expect(atomic_load(&meter->stale), 0))
+		vg_meter_drop_all(meter);
 	return true;
 }
 

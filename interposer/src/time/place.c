@@ -29,7 +29,6 @@ static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
 	made->device = device;
 	made->deducted = vg_others_charged(made->pages, device, vg_now());
 	vg_mutex_set_rank(&made->mutex, VG_RANK_METER);
-	vg_mutex_set_rank(&made->forgotten_mutex, VG_RANK_FORGOTTEN);
 	if (!atomic_compare_exchange_strong(&state->meters[device], &meter, made)) {
 		free(made);
 		return meter;

@@ -433,7 +433,7 @@ CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result)
 
 // ---- ends
 
-static void vg_throttle_drop(struct vg_state *state, enum vg_forgotten_kind kind, uint64_t key)
+static void vg_throttle_drop(struct vg_state *state, enum vg_end kind, uint64_t key)
 {
 	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
 		struct vg_meter *meter = atomic_load(&state->meters[i]);
@@ -442,7 +442,7 @@ static void vg_throttle_drop(struct vg_state *state, enum vg_forgotten_kind kind
 			continue;
 		vg_forget(meter, kind, key);
 		// The process may launch no more work, which would post the debt.
-		if (kind == vg_forget_left && vg_meter_try_lock(meter)) {
+		if (kind == vg_end_left && vg_meter_try_lock(meter)) {
 			(void)vg_fill_and_post(&state->pages, meter, vg_clock_now(&meter->clock));
 			vg_meter_unlock(meter);
 		}
@@ -452,24 +452,24 @@ static void vg_throttle_drop(struct vg_state *state, enum vg_forgotten_kind kind
 void vg_throttle_drop_stream(struct vg_state *state, CUstream stream)
 {
 	atomic_store(&state->stream_place, 0); // another stream may get the handle
-	vg_throttle_drop(state, vg_forget_stream, vg_handle_key(stream));
+	vg_throttle_drop(state, vg_end_stream, vg_handle_key(stream));
 }
 
 void vg_throttle_drop_context(struct vg_state *state, CUcontext context)
 {
 	atomic_store(&state->place, 0); // another context may get the address
 	atomic_store(&state->stream_place, 0);
-	vg_throttle_drop(state, vg_forget_context, vg_handle_key(context));
+	vg_throttle_drop(state, vg_end_context, vg_handle_key(context));
 }
 
 void vg_throttle_left_context(struct vg_state *state, CUcontext context, bool ended)
 {
 	atomic_store(&state->place, 0);
 	atomic_store(&state->stream_place, 0);
-	vg_throttle_drop(state, ended ? vg_forget_left : vg_forget_kept, vg_handle_key(context));
+	vg_throttle_drop(state, ended ? vg_end_left : vg_end_kept, vg_handle_key(context));
 }
 
 void vg_throttle_forget(struct vg_state *state, uint64_t key)
 {
-	vg_throttle_drop(state, vg_forget_class, key);
+	vg_throttle_drop(state, vg_end_class, key);
 }
