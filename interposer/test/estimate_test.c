@@ -231,27 +231,6 @@ static void test_rare_long_pieces(void)
 	CHECK(vg_estimate_is_known(&hardly, second));
 }
 
-// A sample counts with the time of its shortest piece, and discards earlier incomplete samples.
-static void test_estimate_of_samples(void)
-{
-	struct vg_class *class = vg_estimate_of(&estimates, 15, 50000);
-	uint64_t now = 0;
-
-	vg_estimate_observe(class, 50000, 500, now += ms);
-	for (int i = 0; i < 8; i++) {
-		vg_estimate_begin_sample(class, 2, now);
-		class->to_see--;
-		vg_estimate_observe_sample(class, 20000, 500, now += ms); // the only sample
-	}
-	vg_estimate_begin_sample(class, 4, now);
-	for (uint64_t i = 0; i < 4; i++) {
-		class->to_see--;
-		vg_estimate_observe_sample(class, 40000 + (3 - i) * 1000, 500, now += ms);
-	}
-	CHECK(class->lowest == 40000);
-	CHECK(class->seen == 5);
-}
-
 int main(void)
 {
 	test_estimate_keeps_to_the_least();
@@ -261,7 +240,6 @@ int main(void)
 	test_estimate_is_a_mean_without_the_first();
 	test_estimate_is_a_mean_of_rough_ones();
 	test_estimate_keeps_to_the_finest();
-	test_estimate_of_samples();
 	test_more_classes_than_places();
 	test_look();
 	test_waited_long();

@@ -227,25 +227,3 @@ void vg_estimate_observe(struct vg_class *class, uint64_t ns, uint64_t error, ui
 		class->error = error > class->error ? error : class->error;
 	}
 }
-
-// vg_estimate_begin_sample discards an incomplete earlier sample, because the work may have been
-// shorter at that time.
-void vg_estimate_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now)
-{
-	class->sampled = now;
-	class->samples++;
-	class->to_see = pieces;
-	class->taken = 0;
-	class->least = 0;
-}
-
-void vg_estimate_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now)
-{
-	class->taken++;
-	class->least = vg_min(class->least ? class->least : ns, ns);
-	if (class->to_see > 0)
-		return;
-	for (; class->taken > 0; class->taken--)
-		vg_estimate_observe(class, class->least, error, now);
-	class->least = 0;
-}

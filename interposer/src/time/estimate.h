@@ -35,8 +35,6 @@ struct vg_class {
 	uint64_t sampled;  // last measurement on an idle stream, as vg_now
 	uint32_t samples;  // samples begun
 	uint32_t to_see;   // pieces that the current sample still needs
-	uint32_t taken;    // pieces that the current sample has observed
-	uint64_t least;    // the shortest of the observed pieces, in ns
 	bool measured;
 	bool company;      // the last observation was beside work of the process's other streams
 	// Launches do not read the fields below.
@@ -71,12 +69,6 @@ struct vg_class *vg_estimate_of(struct vg_estimates *estimates, uint64_t key, ui
 // vg_estimate_observe adds an observation of one launch of the class. `ns` is the observed time and
 // `error` is the possible error, both in ns.
 void vg_estimate_observe(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
-
-// vg_estimate_begin_sample begins a sample of `pieces` pieces. vg_estimate_observe_sample adds one
-// piece of a sample. After the last piece, vg_estimate_observe_sample observes the least time once
-// for each piece, because the pieces differ only by their leads (lead.h).
-void vg_estimate_begin_sample(struct vg_class *class, uint32_t pieces, uint64_t now);
-void vg_estimate_observe_sample(struct vg_class *class, uint64_t ns, uint64_t error, uint64_t now);
 
 // vg_estimate_observe_roughly adds an observation from which other containers' slices were
 // deducted. The observation may be too high or too low.

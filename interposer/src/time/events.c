@@ -207,9 +207,7 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 		vg_estimate_observe_roughly(class, ns, error, now);
 		return;
 	}
-	if (segment->sample && !took.rough)
-		vg_estimate_observe_sample(class, ns, error, now);
-	else if (!took.rough)
+	if (!took.rough)
 		vg_estimate_observe(class, ns, error, now);
 	else if (!class->measured || class->ns >= vg_lengthy_ns)
 		vg_estimate_observe_roughly(class, ns, error, now);

@@ -5,12 +5,9 @@
 #include "driver/capture.h"
 #include "driver/handle.h"
 
-// The longest lead takes 4 us on a bus of 64 GB/s and 16 us on a bus of 16 GB/s. On an H200, a
-// launch takes 3 us, and the recording of the event before the launch takes 1.3 us.
-enum {
-	vg_lead_bytes = 256 << 10, // size of the longest lead
-	vg_lead_lengths = 3,
-};
+// A lead takes 4 us on a bus of 64 GB/s and 16 us on a bus of 16 GB/s. On an H200, a launch takes 3
+// us, and the recording of the event before the launch takes 1.3 us.
+enum { vg_lead_bytes = 256 << 10 };
 
 // vg_lead_make allocates a lead's memory in the thread's context.
 static void vg_lead_make(struct vg_lead *lead, uint64_t context)
@@ -25,24 +22,19 @@ static void vg_lead_make(struct vg_lead *lead, uint64_t context)
 	vg_capture_unrelax(mode);
 }
 
-void vg_lead_send(struct vg_lead *lead, uint32_t length, CUstream stream, uint64_t context,
-		  bool per_thread)
+void vg_lead_send(struct vg_lead *lead, CUstream stream, uint64_t context, bool per_thread)
 {
-	size_t bytes;
-
-	if (length == 0 || length > vg_lead_lengths || !context || vg_handle_context() != context ||
-	    (lead->context && lead->context != context))
+	if (!context || vg_handle_context() != context || (lead->context && lead->context != context))
 		return;
-	bytes = (size_t)vg_lead_bytes >> (vg_lead_lengths - length);
 	if (!lead->context)
 		vg_lead_make(lead, context);
 	if (!lead->at || !vg_capture_touch_begin(stream, per_thread))
 		return;
 	// If the driver returns an error, the sample has no lead, and the measured time is longer.
 	if (per_thread)
-		VG_CALL(cuMemsetD8Async_ptsz, lead->at, 0, bytes, stream);
+		VG_CALL(cuMemsetD8Async_ptsz, lead->at, 0, vg_lead_bytes, stream);
 	else
-		VG_CALL(cuMemsetD8Async, lead->at, 0, bytes, stream);
+		VG_CALL(cuMemsetD8Async, lead->at, 0, vg_lead_bytes, stream);
 	vg_capture_touch_end();
 }
 

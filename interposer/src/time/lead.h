@@ -16,19 +16,16 @@
 
 #include "driver/driver.h"
 
-// vg_lead is host memory, which the GPU reaches over the bus. A memset of a small part of that
-// memory takes as long as a launch. vg_lead belongs to one context and ends with that context.
+// vg_lead is host memory, which the GPU reaches over the bus. A memset of that memory takes as long
+// as a launch. vg_lead belongs to one context and ends with that context.
 struct vg_lead {
 	uint64_t context; // 0: no memory was requested
 	CUdeviceptr at;   // 0: the allocation has failed
 };
 
 // vg_lead_send launches a lead on a stream of a context. vg_lead_send launches nothing if the
-// interposer must not touch the stream, or if the thread or the lead has another context. The
-// pieces of a sample have leads of different lengths. Length 0 means no lead, 1 is the shortest
-// lead, and each further length is twice as long.
-void vg_lead_send(struct vg_lead *lead, uint32_t length, CUstream stream, uint64_t context,
-		  bool per_thread);
+// interposer must not touch the stream, or if the thread or the lead has another context.
+void vg_lead_send(struct vg_lead *lead, CUstream stream, uint64_t context, bool per_thread);
 
 // vg_lead_drop drops the lead of a destroyed context, which freed the lead's memory.
 void vg_lead_drop(struct vg_lead *lead, uint64_t context);

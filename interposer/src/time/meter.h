@@ -53,7 +53,6 @@ struct vg_segment {
 	bool many;    // other streams had work at the same time
 	bool fresh;   // has work of unknown length
 	bool solo;    // accepts work of one class only
-	bool sample;  // a piece of a sample
 	bool lengthy; // has work that may be longer than a slice
 	uint32_t pieces; // pieces of work
 	uint32_t count;  // pieces in the measured part

@@ -144,8 +144,11 @@ static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, 
 {
 	bool due = vg_estimate_is_known(class, now) && now - class->sampled >= vg_sample_interval(class);
 
-	if (due)
-		vg_estimate_begin_sample(class, class->ns < vg_lengthy_ns ? vg_sample_pieces : 1, now);
+	if (due) {
+		class->sampled = now;
+		class->samples++;
+		class->to_see = class->ns < vg_lengthy_ns ? vg_sample_pieces : 1;
+	}
 	// Single pieces do not show how streams side by side overlap.
 	return !segment->many && (class->to_see > 0 || class->look > now);
 }
@@ -200,15 +203,13 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 	stream->open = true;
 	sample = vg_sample(class, segment, now);
 	segment->solo |= sample;
-	segment->sample = sample && class->to_see > 0;
 	if (segment->many)
 		vg_base_renew(meter, stream, now, per_thread);
 	if (stream->head != stream->tail && !vg_stream_event_done(before->end)) {
 		segment->chained = segment->covered = true;
 	} else if (sample || vg_begin_first(meter, stream, segment, class, now)) {
-		if (segment->sample)
-			vg_lead_send(&meter->lead, class->to_see - 1, stream->handle, stream->context,
-				     per_thread);
+		if (sample && class->to_see > 0)
+			vg_lead_send(&meter->lead, stream->handle, stream->context, per_thread);
 		vg_begin_record(meter, stream, segment, per_thread);
 	}
 }
