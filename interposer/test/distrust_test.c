@@ -10,8 +10,8 @@
 
 #include "check.h"
 #include "pages/pages.h"
-#include "time/fit.h"
 #include "time/meter.h"
+#include "time/stretch.h"
 
 enum { ms = 1000000 };
 
@@ -19,37 +19,23 @@ static const struct vg_limits_page limits;
 static struct vg_usage_page usage;
 static const struct vg_pages pages = {.limits = &limits, .usage = &usage};
 
-// told holds the reported drift and turn after two seconds on a card with this drift and these
-// slices. With slices, every second slice belongs to other containers. With `pause`, no probe runs
-// for half a second.
-struct told {
-	int64_t ppb, turn;
-};
-
-static struct told follow(int64_t ppm, int64_t slice, bool pause)
+// follow returns the state after two seconds on a card with this drift and these slices. With slices,
+// every second slice belongs to other containers. With `pause`, no probe runs for half a second.
+static const struct vg_stretches *follow(int64_t ppm, int64_t slice, bool pause)
 {
-	static struct vg_probe probe;
-	static struct vg_fit fit;
-	struct told told = {0, 0};
+	static struct vg_stretches seen;
 
-	memset(&probe, 0, sizeof probe);
-	memset(&fit, 0, sizeof fit);
-	probe.base_sent = 7;
-	probe.seen.held = probe.seen.since = probe.seen.until = INT64_MIN / 2;
+	memset(&seen, 0, sizeof seen);
+	vg_stretch_begin_anew(&seen);
 	for (int64_t sent = 0; sent < 2000 * (int64_t)ms; sent += 261000) {
 		bool theirs = slice && sent / slice % 2 == 1;
 		int64_t back = theirs ? (sent / slice + 1) * slice : sent;
-		int32_t ppb;
-		uint32_t turn;
 
 		if (pause && sent > 800 * (int64_t)ms && sent < 1300 * (int64_t)ms)
 			continue;
-		vg_stretch_note(&probe.seen, sent, back + back / 1000 * ppm / 1000 + 5000 + sent % 7000);
-		vg_fit_follow(&fit, &probe, &ppb, &turn);
-		told.ppb = ppb ? ppb : told.ppb;
-		told.turn = turn ? (int64_t)turn : told.turn;
+		vg_stretch_note(&seen, sent, back + back / 1000 * ppm / 1000 + 5000 + sent % 7000);
 	}
-	return told;
+	return &seen;
 }
 
 static void test_drift_and_slices(void)
@@ -60,34 +46,33 @@ static void test_drift_and_slices(void)
 	for (size_t i = 0; i < sizeof ppms / sizeof *ppms; i++)
 		for (size_t k = 0; k < sizeof slices / sizeof *slices; k++)
 			for (int pause = 0; pause < 2; pause++) {
-				struct told told = follow(ppms[i], slices[k], pause);
+				const struct vg_stretches *seen = follow(ppms[i], slices[k], pause);
 
-				CHECK(told.ppb); // 0 means unknown, and is not a drift
-				CHECK(llabs(told.ppb - ppms[i] * 1000) < 10000);
-				CHECK(llabs(told.turn - slices[k]) <= vg_probe_ns);
+				CHECK(seen->drift_ppb); // 0 means unknown, and is not a drift
+				CHECK(llabs(seen->drift_ppb - ppms[i] * 1000) < 10000);
+				CHECK(llabs((int64_t)seen->slice_ns - slices[k]) <= vg_probe_ns);
 			}
-	CHECK(!follow(2000, 0, false).ppb); // no real clock drifts that much
+	CHECK(!follow(2000, 0, false)->drift_ppb); // no real clock drifts that much
 }
 
 // A probe that returns with the end of earlier work was queued behind that work.
 static void test_aliases(void)
 {
-	static struct vg_probe probe = {.base_sent = 1000 * (uint64_t)ms};
-	const uint64_t recorded = 1002 * (uint64_t)ms;
+	static struct vg_stretches seen;
 	static const struct {
 		int64_t sent, back;
-		bool aliased;
+		enum vg_pass pass;
 	} cases[] = {
-		{1 * ms, 20 * ms, false},              // sent before the work
-		{3 * ms, 20 * ms + 1000, false},       // possibly sent just before the end
-		{4 * ms, 4 * ms + 5000, false},        // passed
-		{5 * ms, 23 * ms, false},              // waited for other work
-		{6 * ms, 20 * ms + 2000, true},        // waited for the end, like the second probe
+		{1 * ms, 5 * ms, vg_pass_unknown},          // sent before the work
+		{3 * ms, 20 * ms + 1000, vg_pass_unknown},  // possibly sent just before the end
+		{5 * ms, 23 * ms, vg_pass_unknown},         // waited for other work
+		{6 * ms, 20 * ms + 2000, vg_pass_aliased},  // waited for the end, like the second probe
+		{4 * ms, 4 * ms + 5000, vg_passed},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		probe.seen.journeys[probe.seen.journey_count++] = (struct vg_journey){cases[i].sent, cases[i].back};
-		CHECK(vg_fit_aliases(&probe, 20 * ms, recorded) == cases[i].aliased);
+		seen.journeys[seen.journey_count++] = (struct vg_journey){cases[i].sent, cases[i].back};
+		CHECK(vg_stretch_pass(&seen, 2 * ms, 20 * ms) == cases[i].pass);
 	}
 }
 

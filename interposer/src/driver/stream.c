@@ -67,6 +67,16 @@ bool vg_stream_event_done(CUevent event)
 	return result != CUDA_ERROR_NOT_READY;
 }
 
+bool vg_stream_elapsed(CUevent from, CUevent to, int64_t *ns)
+{
+	float ms = 0;
+
+	if (VG_CALL(cuEventElapsedTime, &ms, from, to))
+		return false;
+	*ns = (int64_t)((double)ms * 1e6);
+	return true;
+}
+
 bool vg_stream_broke(CUresult result)
 {
 	switch (result) {

@@ -6,6 +6,7 @@
 #define VG_STREAM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "driver.h"
 
@@ -16,6 +17,10 @@ CUresult vg_stream_event(CUevent *event, CUstream stream);
 // vg_stream_event_done reports whether an event is not pending. An event whose query fails counts as
 // done.
 bool vg_stream_event_done(CUevent event);
+
+// vg_stream_elapsed sets `ns` to the time between two events, and reports whether the driver returned
+// the time.
+bool vg_stream_elapsed(CUevent from, CUevent to, int64_t *ns);
 
 // vg_stream_device sets `device` to the device of a stream.
 CUresult vg_stream_device(CUstream stream, CUdevice *device);

@@ -7,6 +7,7 @@
 #include "cover.h"
 #include "distrust.h"
 #include "driver/capture.h"
+#include "driver/stream.h"
 #include "meter.h"
 #include "others.h"
 
@@ -21,23 +22,13 @@ enum {
 	vg_overlap_least = 20,
 };
 
-static bool vg_elapsed(int64_t *ns, CUevent from, CUevent to)
-{
-	float ms = 0;
-
-	if (VG_CALL(cuEventElapsedTime, &ms, from, to))
-		return false;
-	*ns = (int64_t)((double)ms * 1e6);
-	return true;
-}
-
 // vg_base_turn switches to the newer base event after the GPU has reached that event.
 static void vg_base_turn(struct vg_meter *meter)
 {
 	CUevent older = meter->base;
 	int64_t since;
 
-	if (!meter->renewing || !vg_elapsed(&since, older, meter->newer))
+	if (!meter->renewing || !vg_stream_elapsed(older, meter->newer, &since))
 		return;
 	for (uint32_t i = 0; i < meter->cover_count; i++) {
 		meter->covers[i].from -= since;
@@ -55,7 +46,7 @@ static int64_t vg_fresh_part(struct vg_meter *meter, const struct vg_stream *str
 	int64_t end;
 
 	if (!meter->base || meter->base_context != stream->context ||
-	    !vg_elapsed(&end, meter->base, segment->end))
+	    !vg_stream_elapsed(meter->base, segment->end, &end))
 		return interval;
 	return vg_cover_add(meter->covers, &meter->cover_count,
 			    (struct vg_cover){end - interval, end});
@@ -110,11 +101,11 @@ static void vg_claims_settle(struct vg_meter *meter, uint64_t now)
 // created or destroyed.
 static bool vg_probes_pass(const struct vg_meter *meter, const struct vg_segment *segment)
 {
-	bool passed = vg_probe_passes(&meter->probe, segment->end, segment->closed_at);
+	enum vg_pass pass = vg_probe_pass(&meter->probe, segment->end, segment->closed_at);
 
-	if (!passed)
-		vg_distrust_unpassed(meter, segment->end, segment->closed_at);
-	return passed;
+	if (pass == vg_pass_aliased)
+		vg_distrust_aliased(meter);
+	return pass == vg_passed;
 }
 
 // vg_share_of returns the share of a claim on an interval for the interval's fresh part.
@@ -142,10 +133,9 @@ static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segmen
 	}
 	if (!vg_probes_pass(meter, segment))
 		return took;
-	claim = vg_probe_others(&meter->probe, segment->end, interval);
-	took.sure = claim >= 0;
-	if (!took.sure)
-		claim = segment->fresh ? vg_probe_seen(&meter->probe, segment->end, interval) : 0;
+	claim = vg_probe_others(&meter->probe, segment->end, interval, &took.sure);
+	if (!took.sure && !segment->fresh)
+		claim = 0;
 	// If several streams run at the same time, other containers' slices are deducted only once.
 	part = vg_share_of(claim, fresh, interval);
 	took.fresh -= vg_deduct(meter, part, now);
@@ -320,7 +310,7 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 
 	if (!segment->covered || segment->count == 0 || segment->dirty)
 		return;
-	if (!vg_elapsed(&interval, segment->chained ? before->end : segment->begin, segment->end)) {
+	if (!vg_stream_elapsed(segment->chained ? before->end : segment->begin, segment->end, &interval)) {
 		vg_segment_unreadable(meter, stream, segment, now);
 		return;
 	}

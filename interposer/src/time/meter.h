@@ -14,7 +14,6 @@
 #include "cover.h"
 #include "driver/driver.h"
 #include "estimate.h"
-#include "fit.h"
 #include "lead.h"
 #include "probe.h"
 #include "unmeasured.h"
@@ -195,7 +194,6 @@ struct vg_meter {
 	uint32_t stuck;       // `settled` + 1 at the last timeout of a waiting launch
 	struct vg_probe probe;
 	struct vg_lead lead;
-	struct vg_fit fit; // properties of the card, from probes
 	uint64_t polled; // vg_now of the last probe for a program that polls
 	_Atomic uint32_t waiting; // threads that sleep until they may launch
 	uint64_t thread; // the thread that launched last

@@ -5,10 +5,11 @@
 #include <string.h>
 
 #include "base/now.h"
+#include "base/number.h"
+#include "driver/stream.h"
 
 enum {
 	vg_stream_non_blocking = 1,
-	vg_probe_slow_ns = 30000, // a slower call may have waited for a processor
 	// vg_unknown_part is the fraction of an interval, at either end, that needs no probes. The
 	// first probe may wait for other containers' slices, too.
 	vg_unknown_part = 16,
@@ -60,12 +61,7 @@ void vg_probe_send(struct vg_probe *probe, uint64_t context, uint64_t now)
 
 static bool vg_probe_elapsed(const struct vg_probe *probe, CUevent event, int64_t *ns)
 {
-	float ms = 0;
-
-	if (!probe->base || VG_CALL(cuEventElapsedTime, &ms, probe->base, event))
-		return false;
-	*ns = (int64_t)((double)ms * 1e6);
-	return true;
+	return probe->base && vg_stream_elapsed(probe->base, event, ns);
 }
 
 void vg_probe_read(struct vg_probe *probe)
@@ -82,38 +78,23 @@ void vg_probe_read(struct vg_probe *probe)
 	}
 }
 
-bool vg_probe_passes(const struct vg_probe *probe, CUevent end, uint64_t recorded)
-{
-	uint32_t known = probe->seen.journey_count < vg_most_journeys ? probe->seen.journey_count : vg_most_journeys;
-	int64_t after = (int64_t)(recorded - probe->base_sent);
-	int64_t to;
-
-	if (!known || !vg_probe_elapsed(probe, end, &to))
-		return false;
-	for (uint32_t i = 0; i < known; i++)
-		if (probe->seen.journeys[i].sent > after && probe->seen.journeys[i].back < to - vg_probe_slow_ns)
-			return true;
-	return false;
-}
-
-int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t interval)
-{
-	int64_t gap = interval / vg_unknown_part;
-	int64_t to;
-
-	gap = gap > vg_probe_gap_ns ? gap : vg_probe_gap_ns;
-	if (!probe->base || !vg_probe_elapsed(probe, end, &to))
-		return -1;
-	if (probe->seen.since > to - interval + gap || probe->seen.until < to - gap)
-		return -1;
-	return vg_stretch_overlap(&probe->seen, (struct vg_stretch){to - interval, to});
-}
-
-int64_t vg_probe_seen(const struct vg_probe *probe, CUevent end, int64_t interval)
+enum vg_pass vg_probe_pass(const struct vg_probe *probe, CUevent end, uint64_t recorded)
 {
 	int64_t to;
 
 	if (!vg_probe_elapsed(probe, end, &to))
+		return vg_pass_unknown;
+	return vg_stretch_pass(&probe->seen, (int64_t)(recorded - probe->base_sent), to);
+}
+
+int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t interval, bool *whole)
+{
+	int64_t gap = vg_most(interval / vg_unknown_part, vg_probe_gap_ns);
+	int64_t to;
+
+	*whole = false;
+	if (!vg_probe_elapsed(probe, end, &to))
 		return 0;
+	*whole = probe->seen.since <= to - interval + gap && probe->seen.until >= to - gap;
 	return vg_stretch_overlap(&probe->seen, (struct vg_stretch){to - interval, to});
 }

@@ -15,10 +15,7 @@
 #include "driver/driver.h"
 #include "stretch.h"
 
-enum {
-	vg_probes = 32,         // limit of outstanding probes
-	vg_probe_ns = 250000,   // time between two probes
-};
+enum { vg_probes = 32 }; // limit of outstanding probes
 
 // vg_base_life_ns is the longest use of a base event, for probes or segments. Up to this time, a
 // float of milliseconds resolves 0.25 µs.
@@ -41,19 +38,14 @@ void vg_probe_send(struct vg_probe *probe, uint64_t context, uint64_t now);
 // vg_probe_read processes the probes that have come back.
 void vg_probe_read(struct vg_probe *probe);
 
-// vg_probe_others returns the part of the `interval` ns before the event `end` that belonged to
-// other processes. vg_probe_others returns -1 if the interval had too few probes.
-int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t interval);
+// vg_probe_others returns the part of the `interval` ns before the event `end` that certainly
+// belonged to other processes. vg_probe_others sets `whole` to whether probes cover the interval.
+// Probes may be missing because the sending thread waited for a processor.
+int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t interval, bool *whole);
 
-// vg_probe_seen returns the part of the interval that certainly belonged to other processes, even
-// if probes cover only a part of the interval. Probes may be missing because the sending thread
-// waited for a processor.
-int64_t vg_probe_seen(const struct vg_probe *probe, CUevent end, int64_t interval);
-
-// vg_probe_passes reports whether a probe that was sent after `recorded` came back before the event
-// `end`. `recorded` is the vg_now at which `end` was recorded. Only a probe that passes the event
-// shows that probes do not queue behind the work in the same hardware queue.
-bool vg_probe_passes(const struct vg_probe *probe, CUevent end, uint64_t recorded);
+// vg_probe_pass returns whether probes passed the work before the event `end` (vg_stretch_pass).
+// `recorded` is the vg_now at which `end` was recorded.
+enum vg_pass vg_probe_pass(const struct vg_probe *probe, CUevent end, uint64_t recorded);
 
 // vg_probe_drop drops all probes of a destroyed context.
 void vg_probe_drop(struct vg_probe *probe);
