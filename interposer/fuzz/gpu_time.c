@@ -115,7 +115,10 @@ static void run(struct fuzz_input *input)
 
 	for (uint32_t i = 0; i < devices; i++) {
 		world.ppm[i] = part_of(input);
-		world.earned[i] = vg_bucket_start;
+		// A process refills the bucket before the container's first charge.
+		world.earned[i] = vg_bucket_idle_cap;
+		(void)vg_bucket_fill(&world.header.devices[i], world.now, world.ppm[i], vg_bucket_idle_cap,
+				     (struct vg_lease){0});
 	}
 	for (int i = 0; input->size > 0 && i < 200; i++) {
 		uint64_t what = fuzz_bits(input, 1) % 8;

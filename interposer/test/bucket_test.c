@@ -22,11 +22,11 @@ static void test_bucket_earns_its_part(void)
 	struct vg_container_device device = {0};
 	uint64_t now = start;
 
-	CHECK_EQUAL(fill(&device, now, half, vg_bucket_idle_cap), vg_bucket_start);
+	CHECK_EQUAL(fill(&device, now, half, vg_bucket_idle_cap), vg_bucket_idle_cap);
 	vg_bucket_charge(&device, 1000 * (int64_t)ms);
 	for (int i = 0; i < 1000; i++)
 		fill(&device, now += ms, half, vg_bucket_idle_cap);
-	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_start - 500 * (int64_t)ms);
+	CHECK_EQUAL((int64_t)device.bucket_ns, vg_bucket_idle_cap - 500 * (int64_t)ms);
 	CHECK_EQUAL(vg_bucket_delay(-4 * ms, 1 * ms, half), 10 * ms);
 	CHECK_EQUAL(vg_bucket_delay(2 * ms, 1 * ms, half), 0);
 }
@@ -68,7 +68,7 @@ static void test_bucket_uses_leases(void)
 	struct vg_lease all = {VG_PPM, start + 30 * ms};
 
 	vg_bucket_fill(&device, now, half, vg_bucket_idle_cap, all);
-	vg_bucket_charge(&device, vg_bucket_start + 50 * ms);
+	vg_bucket_charge(&device, vg_bucket_idle_cap + 50 * ms);
 	CHECK_EQUAL(vg_bucket_fill(&device, now += 10 * ms, half, vg_bucket_idle_cap, all), -40 * ms);
 	// The lease ends after 20 of these 40 ms.
 	CHECK_EQUAL(vg_bucket_fill(&device, now += 40 * ms, half, vg_bucket_busy_cap, all), -10 * ms);

@@ -51,8 +51,8 @@ int64_t vg_bucket_peek(const struct vg_container_device *device, uint64_t now, u
 	int64_t balance = vg_clamp(vg_balance(device), vg_bucket_busy_cap);
 	uint64_t since = filled < now ? vg_min(now - filled, vg_fill_longest) : 0;
 
-	if (filled == 0 || balance >= vg_bucket_idle_cap)
-		return filled == 0 ? vg_bucket_idle_cap : balance;
+	if (balance >= vg_bucket_idle_cap)
+		return balance;
 	return vg_clamp(balance + (int64_t)(since * ppm / VG_PPM), vg_bucket_idle_cap);
 }
 
@@ -92,10 +92,6 @@ int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_
 	if (!__atomic_compare_exchange_n(&device->bucket_filled_ns, &filled, now, false,
 					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		return vg_balance(device); // another thread refills
-	if (filled == 0) { // the first refill grants a fixed allowance
-		vg_earn(device, vg_bucket_start, cap);
-		return vg_balance(device);
-	}
 	vg_earn(device, (int64_t)(vg_min(elapsed, vg_fill_longest) * ppm / VG_PPM), cap);
 	vg_earn_lent(device, now - elapsed, now, ppm, lease);
 	return vg_balance(device);

@@ -14,15 +14,13 @@
 #include "pages.h"
 
 enum {
-	// allowance that a container may save while it launches nothing, in ns
+	// allowance that a container may save while it launches nothing, and has at the start, in ns
 	vg_bucket_idle_cap = 8000000,
 	// allowance that a container may save while its work waits for a busy GPU, in ns
 	vg_bucket_busy_cap = 40000000,
 	// vg_bucket_lent_cap is the lent time that a container may save, in ns. The cap is small,
 	// because the time's owner may need the time again.
 	vg_bucket_lent_cap = 2000000,
-	// allowance at the start, in ns
-	vg_bucket_start = 4000000,
 	// longest time between two looks at a bucket that a launch waits for, in ns
 	vg_bucket_look_ns = 20000000,
 };
