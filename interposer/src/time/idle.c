@@ -3,30 +3,72 @@
 #include "idle.h"
 
 #include "base/number.h"
+#include "base/thread.h"
 #include "driver/handle.h"
 #include "driver/stream.h"
 #include "meter.h"
-#include "wall.h"
 
 enum {
 	vg_worth_a_look_ns = 200000, // least work for which the driver is queried
 	vg_idle_ns = 1000000,        // least idle time after which less work is also queried
 };
+// vg_unknown_ns is the time beyond its estimate for which work counts as unfinished if the driver
+// does not report the work's state.
+static const uint64_t vg_unknown_ns = 1000000000;
+
+// vg_idle_ask asks the driver whether a stream has work. vg_idle_ask queries a default stream in that
+// stream's context, and a per-thread stream only in its thread.
+static enum vg_work_left vg_idle_ask(const struct vg_stream *stream, uint64_t context)
+{
+	bool made = stream->handle && stream->handle != vg_legacy_stream && !stream->thread;
+	bool elsewhere = !made && stream->context != context;
+	enum vg_work_left left;
+	CUcontext popped;
+
+	if (stream->thread && stream->thread != vg_thread_key())
+		return vg_work_unknown;
+	if (elsewhere && VG_CALL(cuCtxPushCurrent_v2, (CUcontext)(uintptr_t)stream->context))
+		return vg_work_unknown;
+	left = vg_stream_ask(stream->handle, stream->thread != 0);
+	if (elsewhere)
+		VG_CALL(cuCtxPopCurrent_v2, &popped);
+	return left;
+}
+
+bool vg_idle_blind(struct vg_meter *meter, uint64_t context, uint64_t now)
+{
+	bool busy = false;
+
+	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
+		struct vg_stream *stream = &meter->streams[i];
+		enum vg_work_left left;
+
+		if (!stream->blind || !stream->open)
+			continue;
+		left = vg_idle_ask(stream, context);
+		if (left == vg_work_left || (left != vg_work_none && now < stream->idle_at + vg_unknown_ns)) {
+			vg_stream_segment(stream)->busy_at = now;
+			busy = true;
+		} else {
+			vg_meter_end(meter, stream, now);
+		}
+	}
+	return busy;
+}
 
 void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread)
 {
 	const struct vg_segment *segment = vg_stream_segment(stream);
 	enum vg_work_left left;
 
-	if (!stream->open || segment->covered || segment->fresh ||
+	if (!stream->open || stream->blind || segment->covered || segment->fresh ||
 	    now <= stream->idle_at + vg_idle_slack_ns)
 		return;
 	if (segment->charged < vg_worth_a_look_ns && now - stream->idle_at < vg_idle_ns)
 		return; // the query also costs time
 	left = vg_stream_ask(stream->handle, per_thread);
 	if (vg_stream_ended(left)) {
-		vg_meter_settle(meter, segment);
-		stream->open = false;
+		vg_meter_end(meter, stream, now);
 	} else if (left == vg_work_left) {
 		stream->idle_at = now; // the work takes longer than estimated
 	}
@@ -40,30 +82,19 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 	// The program did not wait for work that other threads have launched since.
 	if (atomic_load(&stream->on_way->count) > 0)
 		return;
-	if (stream->wall) {
-		stream->wall = false;
-		vg_wall_look(meter, 0, now);
-	}
 	stream->idle_at = vg_min(stream->idle_at, now - vg_idle_slack_ns - 1);
 	if (!stream->open)
 		return;
-	if (segment->fresh) {
-		vg_meter_lose(meter, segment->begun_at, segment->dirty ? 0 : segment->charged, now);
-		vg_meter_settle(meter, segment);
-		stream->open = false;
-		return;
-	}
-	if (segment->covered) {
+	if (segment->covered && !segment->fresh) {
 		segment->dirty = true; // the end event would come too late
 		meter->pieces -= segment->pieces; // the pieces no longer wait in a queue
 		segment->pieces = 0;
 		return;
 	}
-	if (segment->lead)
+	if (segment->lead && !segment->fresh && !stream->blind)
 		vg_estimate_waited(vg_estimate_of(&meter->estimates, segment->key, (uint64_t)segment->lead),
 				segment->lead, (int64_t)(now - segment->begun_at), now);
-	vg_meter_settle(meter, segment);
-	stream->open = false;
+	vg_meter_end(meter, stream, now);
 }
 
 // vg_stream_is_one_of reports whether a record is of the stream with this handle. Default streams

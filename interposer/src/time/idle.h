@@ -7,6 +7,11 @@
 
 #include "meter.h"
 
+// vg_idle_blind asks the driver for the end of the work of blind streams, in a thread with this
+// context, and reports whether a blind stream has unfinished work. If the driver does not report a
+// stream's state, the stream counts as busy for a second beyond its estimate.
+bool vg_idle_blind(struct vg_meter *meter, uint64_t context, uint64_t now);
+
 // vg_idle_drain asks the driver whether a stream is idle whose work should be done. The unmeasured
 // work of an idle stream counts as done without an event.
 void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread);

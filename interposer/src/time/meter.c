@@ -5,6 +5,7 @@
 
 #include "base/mutex.h"
 #include "base/now.h"
+#include "base/number.h"
 #include "base/thread.h"
 #include "driver/capture.h"
 #include "meter.h"
@@ -40,19 +41,53 @@ void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)
 		vg_unmeasured_end(&meter->unmeasured, meter->pages, meter->device);
 }
 
+// vg_meter_end_one settles a segment that will not be measured, whose work ended at `now`.
+static void vg_meter_end_one(struct vg_meter *meter, const struct vg_segment *segment, uint64_t now)
+{
+	if (segment->fresh)
+		vg_meter_lose(meter, segment->begun_at, segment->dirty ? 0 : segment->charged, now);
+	vg_meter_settle(meter, segment);
+}
+
+// vg_meter_end_blind charges the open segment of a blind stream by wall time. The work may have
+// finished long before `now`. Known work counts for its charge, unless a query found the work
+// unfinished later. The estimate learns from this time, but not from a longer possible time, which
+// contains waits of launches for allowance.
+static void vg_meter_end_blind(struct vg_meter *meter, struct vg_segment *segment, uint64_t now)
+{
+	uint64_t expected = segment->begun_at + (uint64_t)segment->charged;
+	uint64_t end = segment->fresh ? now : vg_min(vg_max(expected, segment->busy_at), now);
+	uint64_t each = end > segment->begun_at ? (end - segment->begun_at) / segment->pieces : 0;
+
+	if (segment->key && each)
+		vg_estimate_observe(vg_estimate_of(&meter->estimates, segment->key, each), each, each, now);
+	if (!segment->fresh)
+		vg_meter_lose(meter, segment->begun_at, segment->charged, end);
+}
+
+void vg_meter_end(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
+{
+	struct vg_segment *segment = vg_stream_segment(stream);
+
+	if (stream->blind && segment->pieces)
+		vg_meter_end_blind(meter, segment, now);
+	vg_meter_end_one(meter, segment, now);
+	stream->open = false;
+}
+
 void vg_meter_empty(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
 {
-	uint32_t last = stream->head + (stream->open ? 1 : 0);
+	for (; stream->tail != stream->head; stream->tail++)
+		vg_meter_end_one(meter, &stream->ring[stream->tail % vg_ring], now);
+	if (stream->open)
+		vg_meter_end(meter, stream, now);
+}
 
-	for (uint32_t i = stream->tail; i != last; i++) {
-		const struct vg_segment *segment = &stream->ring[i % vg_ring];
-
-		if (segment->fresh)
-			vg_meter_lose(meter, segment->begun_at, segment->dirty ? 0 : segment->charged, now);
-		vg_meter_settle(meter, segment);
-	}
-	stream->tail = stream->head;
-	stream->open = false;
+void vg_meter_blind(struct vg_meter *meter, struct vg_stream *stream)
+{
+	vg_meter_empty(meter, stream, vg_now());
+	vg_meter_drop_events(stream);
+	stream->blind = meter->blind = true;
 }
 
 void vg_meter_drop_events(struct vg_stream *stream)
@@ -143,14 +178,8 @@ static void vg_stream_remove(struct vg_meter *meter, size_t index, uint64_t now)
 // read.
 static bool vg_stream_go(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
 {
-	struct vg_segment *open = vg_stream_segment(stream);
-
-	if (stream->open) {
-		if (open->fresh)
-			vg_meter_lose(meter, open->begun_at, open->dirty ? 0 : open->charged, now);
-		vg_meter_settle(meter, open);
-		stream->open = false;
-	}
+	if (stream->open)
+		vg_meter_end(meter, stream, now);
 	for (uint32_t i = stream->tail; i != stream->head; i++)
 		stream->gone |= stream->ring[i % vg_ring].fresh;
 	meter->last = NULL;

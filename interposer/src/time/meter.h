@@ -28,6 +28,7 @@ enum {
 	vg_many_pieces = 500,
 	vg_idle_slack_ns = 5000, // time by which a stream's `idle_at` may be too early
 	vg_on_ways = 64,
+	vg_most_failures = 3, // failures of events after which a stream is blind
 	vg_stuck_ns = 100000000,     // longest wait for the driver
 	vg_meter_wait_ns = 1000000,  // longest wait for a meter, if the caller can continue without it
 };
@@ -66,6 +67,7 @@ struct vg_segment {
 	// recorded
 	uint64_t begun_at;
 	uint64_t closed_at; // vg_now at which the end event was recorded
+	uint64_t busy_at;   // last vg_now at which a query found the work of a blind stream unfinished
 };
 
 struct vg_stream {
@@ -82,8 +84,7 @@ struct vg_stream {
 	uint64_t idle_at; // vg_now at which the work is expected to end
 	uint32_t failures;   // failures of events since an event was last read
 	struct vg_on_way *on_way;
-	bool blind;          // has no events: see wall.c
-	bool wall;           // a blind stream had work at the last check
+	bool blind;          // has no events: queries show the end of its work (idle.h)
 	uint64_t full_since; // vg_now at which the stream was first found full
 	uint32_t full_tail;  // `tail` when the stream was first found full
 	struct vg_segment ring[vg_ring];
@@ -114,18 +115,6 @@ struct vg_union {
 	int64_t charged;
 	bool unsure; // the time may contain other containers' slices
 	bool rough;  // other containers' slices were deducted from the time
-};
-
-// vg_wall is the unfinished work of streams without events.
-struct vg_wall {
-	bool busy;
-	bool fresh;         // has work of unknown length
-	uint32_t count;     // pieces of work
-	uint64_t key;       // class of the pieces; 0: several classes
-	uint64_t began;     // launch of the first piece, as vg_now
-	uint64_t seen;      // last vg_now at which a check found the work unfinished
-	int64_t charged;    // charge for all the work, in ns
-	int64_t unfinished; // time that the work took beyond the charge until the last check, in ns
 };
 
 // vg_fastpath lets a repeat launch skip the throttle's checks (fastpath.h).
@@ -187,7 +176,6 @@ struct vg_meter {
 	struct vg_cover covers[vg_covers];
 	uint32_t cover_count;
 	bool blind;           // some streams have no events
-	struct vg_wall wall;
 	struct vg_unmeasured unmeasured;
 	bool gone; // some records are of destroyed streams
 	uint32_t settled;     // counts segments that are done
@@ -280,10 +268,15 @@ static inline bool vg_meter_is_mine(const struct vg_meter *meter)
 // launched. vg_meter_since returns 0 if the class has no unfinished measured work.
 uint64_t vg_meter_since(const struct vg_meter *meter, uint64_t key);
 
+// vg_meter_end ends the open segment of a stream without an event. vg_meter_end charges work of
+// unknown length all time since its launch.
+void vg_meter_end(struct vg_meter *meter, struct vg_stream *stream, uint64_t now);
+
 // vg_meter_empty settles all unfinished work of a stream. vg_meter_drop_events destroys the
-// stream's events.
+// stream's events. vg_meter_blind does both, and lets the stream have no more events.
 void vg_meter_empty(struct vg_meter *meter, struct vg_stream *stream, uint64_t now);
 void vg_meter_drop_events(struct vg_stream *stream);
+void vg_meter_blind(struct vg_meter *meter, struct vg_stream *stream);
 
 // vg_meter_drop_event destroys an event, unless the event is NULL.
 void vg_meter_drop_event(CUevent *event);

@@ -7,7 +7,6 @@
 #include "driver/capture.h"
 #include "driver/handle.h"
 #include "driver/stream.h"
-#include "wall.h"
 
 enum {
 	vg_segment_ns = 1000000,     // work between two events
@@ -59,7 +58,7 @@ static bool vg_record(CUevent *event, struct vg_stream *stream, bool per_thread)
 	CUresult result = CUDA_SUCCESS;
 	bool made;
 
-	if (!vg_capture_touch_begin(stream->handle, per_thread))
+	if (stream->blind || !vg_capture_touch_begin(stream->handle, per_thread))
 		return false;
 	made = vg_event_make(event, stream);
 	if (made)
@@ -201,6 +200,8 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 		vg_mark_many(meter, stream);
 	}
 	stream->open = true;
+	if (stream->blind)
+		return;
 	sample = vg_sample(class, segment, now);
 	segment->solo |= sample;
 	if (segment->many)
@@ -231,8 +232,8 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 	}
 	if (!segment->covered) {
 		segment->early = segment->charged;
-		segment->lead = segment->charged == charge ? segment->work : 0;
-		segment->key = class->key;
+		segment->lead = segment->pieces == 1 ? segment->work : 0;
+		segment->key = segment->pieces == 1 || segment->key == class->key ? class->key : 0;
 		return;
 	}
 	if (!segment->lengthy && (!class->measured || class->ns >= vg_lengthy_ns ||
@@ -285,10 +286,6 @@ bool vg_segment_before(struct vg_meter *meter, struct vg_stream *stream, struct 
 	bool idle = now > stream->idle_at + vg_idle_slack_ns;
 	struct vg_segment *segment = vg_stream_segment(stream);
 
-	if (stream->blind) {
-		vg_wall_enter(meter, stream, class, charge, now);
-		return false;
-	}
 	// The stream is queried if its work may take longer than estimated, or may wait for other
 	// streams.
 	if (idle && stream->open && (segment->lengthy || segment->many) && !vg_stream_is_done(stream->handle, per_thread)) {
@@ -360,8 +357,8 @@ void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per
 		stream->open = false;
 		return;
 	}
-	// The next launch detects the end of unmeasured work.
-	if (!segment->fresh && !(segment->covered && (vg_segment_is_long(segment) || segment->solo)))
+	// Queries detect the end of unmeasured work.
+	if (stream->blind || (!segment->fresh && !(segment->covered && (vg_segment_is_long(segment) || segment->solo))))
 		return;
 	if ((!vg_segment_close(stream, per_thread) && !vg_stream_is_launching(stream)) || !segment->covered)
 		vg_not_measured(meter, segment);

@@ -17,7 +17,6 @@
 #include "pages/limits.h"
 #include "pages/slot.h"
 #include "segment.h"
-#include "wall.h"
 
 enum {
 	vg_in_flight_ns = 5000000,     // limit of charged work in the queue
@@ -83,6 +82,7 @@ struct vg_launch {
 	uint32_t ppm;  // the container's part of the GPU's time
 	uint32_t rate; // `ppm` with the time that is lent to the container
 	bool slept; // the launch has slept for allowance
+	bool blind; // the end of running work shows only in queries
 	bool joins; // the work runs beside running work, and needs no allowance
 };
 
@@ -92,8 +92,7 @@ static void vg_launch_look(struct vg_launch *launch)
 	struct vg_meter *meter = launch->meter;
 
 	launch->now = vg_clock_now(&meter->clock);
-	if (meter->wall.busy)
-		vg_wall_look(meter, launch->ticket->context, launch->now);
+	launch->blind = meter->blind && vg_idle_blind(meter, launch->ticket->context, launch->now);
 	if (launch->stream)
 		vg_idle_drain(meter, launch->stream, launch->now, launch->ticket->per_thread);
 	launch->ppm = vg_limits_compute(pages, meter->device);
@@ -146,8 +145,6 @@ static bool vg_launch_cannot_see(const struct vg_launch *launch)
 
 	if (vg_estimate_is_known(launch->class, launch->now))
 		return false;
-	if (stream && stream->blind)
-		return false;
 	if (!stream || launch->meter->unmeasured.count >= vg_unmeasured_most)
 		return launch->now - launch->came < vg_stuck_ns;
 	if (!vg_stream_is_full(stream))
@@ -159,18 +156,6 @@ static bool vg_launch_cannot_see(const struct vg_launch *launch)
 	return launch->now - stream->full_since < vg_stuck_ns;
 }
 
-// vg_launch_is_short reports whether allowance is missing. Time that streams without events took
-// beyond their charge counts only until the launch has waited for vg_stuck_ns. The work of streams
-// without events may never end.
-static bool vg_launch_is_short(const struct vg_launch *launch, uint64_t waited)
-{
-	int64_t target = vg_launch_target(launch);
-
-	if (launch->balance < target)
-		return true;
-	return launch->balance - launch->meter->wall.unfinished < target && waited < vg_stuck_ns;
-}
-
 // vg_launch_first reports whether the launch must wait for the first measurement of its class. If
 // the measurement takes too long, vg_launch_first raises the estimate to the time for which the
 // measured piece has run.
@@ -179,7 +164,7 @@ static bool vg_launch_first(struct vg_launch *launch)
 	struct vg_class *class = launch->class;
 	uint64_t since;
 
-	if (class->measured || !class->opened || (launch->stream && launch->stream->blind))
+	if (class->measured || !class->opened)
 		return false;
 	if (launch->now - class->opened < vg_stuck_ns)
 		return true;
@@ -219,14 +204,13 @@ static uint64_t vg_launch_wait(struct vg_launch *launch)
 	phase = vg_launch_phase(launch);
 	if (phase.behind)
 		return 0;
-	if (vg_launch_is_short(launch, waited)) {
+	if (launch->balance < vg_launch_target(launch)) {
 		// Dead processes are charged early, because their charge grows with time.
 		if (!launch->slept)
 			vg_slots_settle(&launch->ticket->state->pages, launch->ticket->device);
 		launch->slept = true;
-		return vg_min(vg_bucket_delay(launch->balance - launch->meter->wall.unfinished,
-					      vg_launch_target(launch), launch->rate),
-			      vg_wall_wait(launch->meter, launch->now));
+		return launch->blind ? vg_shortest_sleep_ns :
+				       vg_bucket_delay(launch->balance, vg_launch_target(launch), launch->rate);
 	}
 	if (phase.wait && waited < vg_stuck_ns) {
 		launch->slept = true;
@@ -265,7 +249,7 @@ static void vg_launch_find(struct vg_launch *launch, const struct vg_work *work)
 		ticket->context = vg_stream_context(launch->meter, work);
 	launch->stream = vg_meter_stream(launch->meter, ticket->stream, ticket->context, ticket->thread);
 	if (launch->stream && launch->stream->failures >= vg_most_failures && !launch->stream->blind)
-		vg_wall_blind(launch->meter, launch->stream);
+		vg_meter_blind(launch->meter, launch->stream);
 	launch->class = vg_estimate_of(&launch->meter->estimates, work->key, work->prior);
 }
 
@@ -423,8 +407,6 @@ CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result)
 	// If launches wait for their kernels, the kernel may have run until the exception.
 	if (vg_stream_broke(result))
 		ticket->meter->owed += (int64_t)(vg_now() - ticket->at);
-	if (stream && stream->blind && result)
-		vg_wall_failed(ticket->meter, ticket->charge);
 	if (stream)
 		vg_segment_after(ticket->meter, stream, ticket->per_thread, result != CUDA_SUCCESS);
 	vg_meter_unlock(ticket->meter);

@@ -10,10 +10,10 @@
 #include "driver/handle.h"
 #include "events.h"
 #include "load/capture_count.h"
+#include "pages/pages.h"
 #include "stand_in.h"
 #include "time/idle.h"
 #include "time/segment.h"
-#include "time/wall.h"
 
 enum { contexts = 3, begin_ns = 1000000000, work_ns = 1000000, late_ns = 20000000, error = 999 };
 
@@ -23,6 +23,7 @@ static bool works[contexts]; // the default stream of a context has work
 static CUresult query_fails, push_fails;
 static int queries;
 
+static const struct vg_pages pages = {.slot = vg_no_slot};
 static struct vg_meter meter;
 
 static uint64_t driver_time(void)
@@ -77,24 +78,25 @@ static void begin(CUstream handle, uint64_t thread)
 	struct vg_class *class;
 	struct vg_stream *stream;
 
-	meter = (struct vg_meter){0};
+	meter = (struct vg_meter){.pages = &pages};
 	class = vg_estimate_of(&meter.estimates, 1, work_ns);
 	stream = vg_meter_stream(&meter, handle, 1, thread);
-	vg_estimate_observe(class, work_ns, 0, begin_ns);
-	vg_wall_blind(&meter, stream);
+	vg_estimate_observe(class, work_ns, work_ns, begin_ns);
+	vg_meter_blind(&meter, stream);
 	works[1] = true;
 	current = 1;
 	query_fails = push_fails = CUDA_SUCCESS;
 	queries = 0;
 	CHECK(!vg_segment_before(&meter, stream, class, work_ns, begin_ns, thread != 0));
-	CHECK(meter.wall.busy);
+	CHECK(!stream->ring[0].end);
+	CHECK(meter.streams[0].open);
 }
 
 static void look(uint64_t after)
 {
 	uint64_t before = current;
 
-	vg_wall_look(&meter, current, begin_ns + after);
+	vg_idle_blind(&meter, current, begin_ns + after);
 	CHECK_EQUAL(current, before);
 }
 
@@ -104,14 +106,13 @@ static void expect_charged(void)
 {
 	look(late_ns / 2);
 	look(late_ns);
-	CHECK(meter.wall.busy);
-	CHECK_EQUAL(meter.wall.unfinished, late_ns - work_ns);
+	CHECK(meter.streams[0].open);
 	CHECK_EQUAL(meter.owed, 0);
 	works[1] = false;
 	query_fails = push_fails = CUDA_SUCCESS;
 	current = 1;
 	look(late_ns + 1);
-	CHECK(!meter.wall.busy);
+	CHECK(!meter.streams[0].open);
 	CHECK_EQUAL(meter.owed, late_ns - work_ns);
 }
 
@@ -123,7 +124,7 @@ static void test_told(void)
 	begin(NULL, 0); // known work that is done at the first check took its known time
 	works[1] = false;
 	look(late_ns);
-	CHECK(!meter.wall.busy);
+	CHECK(!meter.streams[0].open);
 	CHECK_EQUAL(meter.owed, 0);
 }
 
@@ -142,26 +143,38 @@ static void test_exception(void)
 	look(late_ns);
 	query_fails = CUDA_ERROR_ILLEGAL_ADDRESS;
 	look(late_ns + 1);
-	CHECK(!meter.wall.busy);
+	CHECK(!meter.streams[0].open);
 	CHECK_EQUAL(meter.owed, late_ns - work_ns);
 }
 
 // A launch that fails is not charged, unless other work is running.
 static void test_failed_launch(void)
 {
+	begin(NULL, 0);
+	vg_segment_after(&meter, meter.last, false, true);
+	CHECK(!meter.streams[0].open);
+	look(late_ns);
+	CHECK_EQUAL(meter.owed, 0);
+	CHECK_EQUAL(queries, 0);
+	CHECK_EQUAL(meter.outstanding, 0);
+}
+
+// The time of work of unknown length is its whole time, and becomes the estimate.
+static void test_unknown(void)
+{
 	struct vg_class *class;
 
 	begin(NULL, 0);
-	class = vg_estimate_of(&meter.estimates, 1, work_ns);
-	CHECK(!vg_segment_before(&meter, meter.last, class, work_ns, begin_ns, false));
-	vg_wall_failed(&meter, work_ns);
-	expect_charged();
-	begin(NULL, 0);
-	vg_wall_failed(&meter, work_ns);
-	CHECK(!meter.wall.busy);
-	vg_wall_failed(&meter, work_ns); // the work of a launch that another thread has settled
+	works[1] = false;
 	look(late_ns);
-	CHECK_EQUAL(meter.owed, 0);
+	class = vg_estimate_of(&meter.estimates, 2, 0);
+	vg_segment_before(&meter, meter.last, class, 0, begin_ns + late_ns, false);
+	vg_segment_before(&meter, meter.last, class, 0, begin_ns + late_ns, false);
+	CHECK_EQUAL(meter.unmeasured.count, 1);
+	look(3 * late_ns);
+	CHECK_EQUAL(meter.owed, 2 * late_ns);
+	CHECK_EQUAL(class->ns, late_ns);
+	CHECK_EQUAL(meter.unmeasured.count, 0);
 }
 
 // The state of work whose thread has ended cannot be queried. The work counts as done after a
@@ -172,9 +185,9 @@ static void test_ended_thread(void)
 
 	begin(NULL, 1); // no thread of this process
 	look(late_ns);
-	CHECK(meter.wall.busy);
+	CHECK(meter.streams[0].open);
 	look(at_last_ns);
-	CHECK(!meter.wall.busy);
+	CHECK(!meter.streams[0].open);
 	CHECK_EQUAL(meter.owed, late_ns - work_ns); // the time until the work counted as done
 }
 
@@ -186,9 +199,9 @@ static void test_waited(void)
 	look(late_ns);
 	vg_idle_waited(&meter, NULL, 2, 0, begin_ns + late_ns); // the default stream of another context
 	vg_idle_waited(&meter, vg_legacy_stream, 2, 0, begin_ns + late_ns);
-	CHECK(meter.wall.busy);
+	CHECK(meter.streams[0].open);
 	vg_idle_waited(&meter, NULL, 1, 0, begin_ns + late_ns);
-	CHECK(!meter.wall.busy);
+	CHECK(!meter.streams[0].open);
 	CHECK_EQUAL(meter.owed, late_ns - work_ns);
 }
 
@@ -207,7 +220,7 @@ static void test_other_context(void)
 	look(late_ns / 2);
 	works[1] = false;
 	look(late_ns);
-	CHECK(!meter.wall.busy);
+	CHECK(!meter.streams[0].open);
 	CHECK_EQUAL(meter.owed, late_ns / 2 - work_ns);
 }
 
@@ -226,10 +239,10 @@ static void test_other_thread(void)
 	begin(NULL, this_thread() + 16);
 	for (uint64_t after = work_ns; after < late_ns; after += work_ns)
 		look(after);
-	CHECK(meter.wall.busy);
+	CHECK(meter.streams[0].open);
 	CHECK_EQUAL(queries, 0);
 	vg_idle_waited(&meter, NULL, 1, this_thread() + 16, begin_ns + late_ns);
-	CHECK(!meter.wall.busy);
+	CHECK(!meter.streams[0].open);
 	CHECK_EQUAL(meter.owed, late_ns - 2 * work_ns); // until the last query
 	begin(NULL, this_thread());
 	expect_charged();
@@ -244,29 +257,21 @@ static void test_capture(void)
 	events_capturing = true;
 	look(late_ns / 2);
 	look(late_ns);
-	CHECK(meter.wall.busy);
+	CHECK(meter.streams[0].open);
 	CHECK_EQUAL(queries, 0);
 	events_capturing = false;
 	atomic_store(&vg_capture_count, 0);
 	expect_charged();
 }
 
-// Work shorter than its estimate is checked before the estimate has passed, so that each launch
-// improves the estimate.
+// Work that is done before its estimated end reduces the estimate.
 static void test_estimate_that_is_too_high(void)
 {
-	uint64_t wait;
-
 	begin(NULL, 0);
-	wait = vg_wall_wait(&meter, begin_ns);
-	CHECK(wait >= work_ns / 2 && wait < work_ns);
-	CHECK_EQUAL(vg_wall_wait(&meter, begin_ns + 1), wait - 1);
 	works[1] = false;
-	look(wait);
-	CHECK_EQUAL(meter.owed, (int64_t)wait - (int64_t)work_ns);
-	CHECK_EQUAL(vg_wall_wait(&meter, begin_ns + wait), UINT64_MAX);
-	begin(NULL, 0);
-	CHECK_EQUAL(vg_wall_wait(&meter, begin_ns + work_ns), UINT64_MAX);
+	look(work_ns / 2);
+	CHECK_EQUAL(meter.owed, -work_ns / 2);
+	CHECK_EQUAL(vg_estimate_of(&meter.estimates, 1, 0)->ns, work_ns / 2);
 }
 
 int main(void)
@@ -282,6 +287,7 @@ int main(void)
 	test_query_fails();
 	test_exception();
 	test_failed_launch();
+	test_unknown();
 	test_ended_thread();
 	test_waited();
 	test_other_context();
