@@ -1,8 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the meter of the GPU time that this process uses. Work is charged by estimate
-// when it is launched. Driver events around segments of a stream, about one per millisecond of
-// work, correct the estimates and the charges.
+// This folder limits the GPU time of a container. This header covers the meter of one GPU, which the
+// files of the folder share.
+//
+// Estimated: the time of each kind of work, from earlier launches of the kind (estimate.c).
+//
+// Charged: the estimate, when a program launches work (throttle.c). A repeat of the last launch skips
+// most checks (fastpath.c). The charge reduces the allowance of the container, which all processes
+// share (pages/bucket.c). The driver reports the GPU of a stream (place.c).
+//
+// Waited for: allowance, the first measurement of a kind of work, and the end of queued work
+// (throttle.c). The GPUs of a container wait for allowance together (multi_gpu.c). No wait for the
+// driver exceeds vg_stuck_ns.
+//
+// Measured: segments. A segment is consecutive work of a stream between two events, of about a
+// millisecond (segment.c). The measured time corrects the charge and the estimate (events.c). The
+// segments of several streams count for the union of their times (cover.c). A lead keeps the launch
+// out of the measured time (lead.c).
+//
+// Not measured: work whose end no event shows (idle.c), and work of unknown length that ends
+// unmeasured, which is charged all time since its launch (unmeasured.c). Objects that end leave the
+// meter (forget.c).
+//
+// Deducted: the slices of other processes, which late probes show (probe.c, stretch.c), but no more
+// than the charges of these processes (others.c). Threads that wait for the GPU send the probes
+// (watch.c). The agent gets statistics of the probes (distrust.c).
 
 #ifndef VG_METER_H
 #define VG_METER_H

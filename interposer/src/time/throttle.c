@@ -196,7 +196,6 @@ static uint64_t vg_launch_wait(struct vg_launch *launch)
 {
 	uint64_t waited = launch->now - launch->came;
 	int64_t outstanding = launch->meter->outstanding;
-
 	struct vg_phase phase;
 
 	if (launch->ppm >= VG_PPM)
@@ -216,14 +215,10 @@ static uint64_t vg_launch_wait(struct vg_launch *launch)
 		launch->slept = true;
 		return phase.wait;
 	}
-	if (vg_launch_first(launch))
-		return vg_shortest_sleep_ns;
-	if (vg_launch_cannot_see(launch))
+	if (vg_launch_first(launch) || vg_launch_cannot_see(launch))
 		return vg_shortest_sleep_ns;
 	if (vg_launch_in_flight(launch, waited))
-		return outstanding - vg_in_flight_ns < vg_poll_ns ?
-			       (uint64_t)(outstanding - vg_in_flight_ns) + vg_shortest_sleep_ns :
-			       vg_poll_ns;
+		return vg_min((uint64_t)(outstanding - vg_in_flight_ns) + vg_shortest_sleep_ns, vg_poll_ns);
 	return 0;
 }
 
