@@ -298,7 +298,7 @@ static void vg_segment_unreadable(struct vg_meter *meter, struct vg_stream *stre
 {
 	stream->failures++;
 	if (segment->fresh)
-		vg_meter_lose(meter, segment->begun_at, segment->dirty ? 0 : segment->charged, now);
+		vg_meter_lose(meter, segment, now);
 }
 
 static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,

@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "driver/capture.h"
 #include "meter.h"
+#include "pages/pages.h"
 
 #include <string.h>
 
@@ -31,6 +32,40 @@ void vg_meter_drop_event(CUevent *event)
 	*event = NULL;
 }
 
+// vg_unmeasured_note writes the start of unmeasured work to this process's slot.
+static void vg_unmeasured_note(struct vg_meter *meter)
+{
+	const struct vg_pages *pages = meter->pages;
+
+	if (pages->slot != vg_no_slot)
+		vg_store(&vg_slot_device(pages, (uint32_t)pages->slot, meter->device)->unmeasured_ns,
+			 meter->unmeasured.since);
+}
+
+void vg_meter_unmeasured_begin(struct vg_meter *meter, uint64_t now)
+{
+	if (meter->unmeasured.count++ > 0)
+		return;
+	meter->unmeasured.since = now;
+	vg_unmeasured_note(meter);
+}
+
+static void vg_unmeasured_end(struct vg_meter *meter)
+{
+	if (--meter->unmeasured.count > 0)
+		return;
+	meter->unmeasured.since = 0;
+	vg_unmeasured_note(meter);
+}
+
+void vg_meter_lose(struct vg_meter *meter, const struct vg_segment *segment, uint64_t now)
+{
+	uint64_t from = vg_max(segment->begun_at, meter->unmeasured.settled);
+
+	meter->unmeasured.settled = vg_max(now, meter->unmeasured.settled);
+	meter->owed += (int64_t)(now > from ? now - from : 0) - (segment->dirty ? 0 : segment->charged);
+}
+
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)
 {
 	meter->settled++;
@@ -38,14 +73,14 @@ void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)
 	meter->outstanding -= segment->charged;
 	meter->lengthy -= segment->lengthy;
 	if (segment->fresh)
-		vg_unmeasured_end(&meter->unmeasured, meter->pages, meter->device);
+		vg_unmeasured_end(meter);
 }
 
 // vg_meter_end_one settles a segment that will not be measured, whose work ended at `now`.
 static void vg_meter_end_one(struct vg_meter *meter, const struct vg_segment *segment, uint64_t now)
 {
 	if (segment->fresh)
-		vg_meter_lose(meter, segment->begun_at, segment->dirty ? 0 : segment->charged, now);
+		vg_meter_lose(meter, segment, now);
 	vg_meter_settle(meter, segment);
 }
 
@@ -62,7 +97,7 @@ static void vg_meter_end_blind(struct vg_meter *meter, struct vg_segment *segmen
 	if (segment->key && each)
 		vg_estimate_observe(vg_estimate_of(&meter->estimates, segment->key, each), each, each, now);
 	if (!segment->fresh)
-		vg_meter_lose(meter, segment->begun_at, segment->charged, end);
+		vg_meter_lose(meter, segment, end);
 }
 
 void vg_meter_end(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)

@@ -19,8 +19,8 @@
 // out of the measured time (lead.c).
 //
 // Not measured: work whose end no event shows (idle.c), and work of unknown length that ends
-// unmeasured, which is charged all time since its launch (unmeasured.c). Objects that end leave the
-// meter (forget.c).
+// unmeasured, which is charged all time since its launch (meter.c). Objects that end leave the meter
+// (forget.c).
 //
 // Deducted: the slices of other processes, which late probes show (probe.c, stretch.c), but no more
 // than the charges of these processes (others.c). Threads that wait for the GPU send the probes
@@ -38,7 +38,6 @@
 #include "estimate.h"
 #include "lead.h"
 #include "probe.h"
-#include "unmeasured.h"
 
 enum {
 	vg_meter_streams = 128, // measured streams of one process on one GPU
@@ -137,6 +136,13 @@ struct vg_union {
 	int64_t charged;
 	bool unsure; // the time may contain other containers' slices
 	bool rough;  // other containers' slices were deducted from the time
+};
+
+// vg_unmeasured is the unfinished work of unknown length.
+struct vg_unmeasured {
+	uint32_t count;   // segments
+	uint64_t since;   // vg_now of the first unfinished launch; 0: none
+	uint64_t settled; // end of the time charged so far for lost work, as vg_now
 };
 
 // vg_fastpath lets a repeat launch skip the throttle's checks (fastpath.h).
@@ -303,11 +309,15 @@ void vg_meter_blind(struct vg_meter *meter, struct vg_stream *stream);
 // vg_meter_drop_event destroys an event, unless the event is NULL.
 void vg_meter_drop_event(CUevent *event);
 
-// vg_meter_lose charges work that will not be measured (vg_unmeasured_lose).
-static inline void vg_meter_lose(struct vg_meter *meter, uint64_t since, int64_t charged, uint64_t now)
-{
-	meter->owed += vg_unmeasured_lose(&meter->unmeasured, since, charged, now);
-}
+// vg_meter_unmeasured_begin enters work of unknown length that is about to be launched.
+// vg_meter_settle removes the work. If this process dies meanwhile, another process charges the work
+// (vg_slots_settle).
+void vg_meter_unmeasured_begin(struct vg_meter *meter, uint64_t now);
+
+// vg_meter_lose charges a segment that will not be measured. The charge is all time from the
+// segment's launch until `now`, less the time already charged. Segments that run side by side share
+// that time.
+void vg_meter_lose(struct vg_meter *meter, const struct vg_segment *segment, uint64_t now);
 
 // vg_meter_settle removes a segment from the totals of unfinished work.
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment);

@@ -227,7 +227,7 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 		class->opened = now;
 	if (!vg_estimate_is_known(class, now)) {
 		if (!segment->fresh)
-			vg_unmeasured_begin(&meter->unmeasured, meter->pages, meter->device, now);
+			vg_meter_unmeasured_begin(meter, now);
 		segment->fresh = true;
 	}
 	if (!segment->covered) {

@@ -20,6 +20,7 @@
 
 enum {
 	vg_in_flight_ns = 5000000,     // limit of charged work in the queue
+	vg_unmeasured_most = 8,        // limit of unfinished segments of unknown length
 	// vg_longest_apart_ns is the longest sleep until the next check for a peer's launch on
 	// another GPU.
 	vg_longest_apart_ns = 1000000,
