@@ -7,9 +7,9 @@
 
 #include "meter.h"
 
-// vg_idle_blind asks the driver for the end of the work of blind streams, in a thread with this
-// context, and reports whether a blind stream has unfinished work. If the driver does not report a
-// stream's state, the stream counts as busy for a second beyond its estimate.
+// vg_idle_blind asks the driver which blind streams have work, in a thread with this context.
+// vg_idle_blind ends the work of idle streams, and reports whether a blind stream has work. If the
+// driver does not report a stream's state, the stream counts as busy for a second beyond its estimate.
 bool vg_idle_blind(struct vg_meter *meter, uint64_t context, uint64_t now);
 
 // vg_idle_drain asks the driver whether a stream is idle whose work should be done. The unmeasured

@@ -18,9 +18,8 @@
 // segments of several streams count for the union of their times (cover.c). A lead keeps the launch
 // out of the measured time (lead.c).
 //
-// Not measured: work whose end no event shows (idle.c), and work of unknown length that ends
-// unmeasured, which is charged all time since its launch (meter.c). Objects that end leave the meter
-// (forget.c).
+// Not measured: work whose end no event shows (idle.c). Work of unknown length that ends unmeasured
+// is charged all time since its launch (meter.c). Objects that end leave the meter (forget.c).
 //
 // Deducted: the slices of other processes, which late probes show (probe.c, stretch.c), but no more
 // than the charges of these processes (others.c). Threads that wait for the GPU send the probes

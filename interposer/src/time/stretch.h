@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header covers the evaluation of probes: the stretches of time in which other processes had
-// the GPU, and the clock and the slices of the card.
+// This header covers the evaluation of probes. Probes show the stretches of time in which other
+// processes had the GPU, and the clock and the slices of the card.
 
 #ifndef VG_STRETCH_H
 #define VG_STRETCH_H
