@@ -449,6 +449,31 @@ func TestPagesHaveTheLimitsOfEachGPU(t *testing.T) {
 	}
 }
 
+// TestUnknownUseIsAnError checks that Used returns no use, which a resize would accept, if a page cannot
+// be read.
+func TestUnknownUseIsAnError(t *testing.T) {
+	for name, missing := range map[string]string{"all files": "", "limits": limits.LimitsFile, "usage": limits.UsageFile, "nothing": "none"} {
+		store, a := newStore(t), known()
+		if missing != "" {
+			if err := store.Save(a, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			dir, err := store.Dir(a.PodUID, a.Container)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = os.Remove(filepath.Join(dir, missing))
+		}
+		used, err := store.Used(a.PodUID, a.Container)
+		if complete := name == "nothing"; (err == nil) != complete || complete && len(used) != len(a.Devices) {
+			t.Errorf("without %s: %v, %v", name, used, err)
+		}
+	}
+	if used, err := newStore(t).Used("..", "main"); err == nil {
+		t.Errorf("a pod of another directory uses %v", used)
+	}
+}
+
 // TestPodsWithUsagePagesElsewhere checks that Pods returns a pod of which only a usage page
 // remains, and that Remove removes all files of a pod.
 func TestPodsWithUsagePagesElsewhere(t *testing.T) {
