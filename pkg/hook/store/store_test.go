@@ -21,6 +21,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/test/ownmounts"
 )
 
 const (
@@ -505,4 +506,51 @@ func TestUsagePagesThatCannotBeMountedOrUnmounted(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestUsagePagesOnSeparateFileSystems checks that a container has one file system for its usage page,
+// with the latest page. A Save that fails leaves no other file system.
+func TestUsagePagesOnSeparateFileSystems(t *testing.T) {
+	if !ownmounts.Run(t) {
+		return
+	}
+	store, a := newStore(t), known()
+	store.MountUsage(filepath.Join(ownmounts.Small(t), "usage"))
+	dir, err := store.Dir(a.PodUID, a.Container)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := filepath.Join(dir, limits.UsageFile)
+	systems := func(want int) (path string) {
+		t.Helper()
+		entries, err := os.ReadDir(filepath.Join(store.Usage.Dir, a.PodUID, a.Container))
+		if err != nil || len(entries) != want {
+			t.Errorf("%d file systems, want %d: %v", len(entries), want, err)
+		}
+		path, err = filepath.EvalSymlinks(page)
+		if err != nil {
+			t.Error(err)
+		}
+		return path
+	}
+	save := func() error { return store.Save(a, nil, nil) }
+	if err := save(); err != nil {
+		t.Fatal(err)
+	}
+	first := systems(1)
+	if err := save(); err != nil {
+		t.Fatal(err)
+	}
+	second := systems(1)
+	if used, err := store.Used(a.PodUID, a.Container); first == second || err != nil || len(used) != 1 {
+		t.Errorf("the page of a new instance is %s after %s, and its use is %v: %v", second, first, used, err)
+	}
+	if err := os.Remove(page); err != nil {
+		t.Fatal(err)
+	}
+	block(t, page, false)
+	if err := save(); err == nil {
+		t.Error("a page that cannot be linked is saved")
+	}
+	systems(1)
 }
