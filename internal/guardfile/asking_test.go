@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -67,6 +68,17 @@ func TestListsOfTheOtherRelease(t *testing.T) {
 	}
 	if !got[0].Is(Pod{"a", "ns", "any"}) || got[0].Is(Pod{"b", "ns", "any"}) {
 		t.Error("a pod without a name is not any of its UID")
+	}
+}
+
+// TestAListThatCannotBeReadIsAnError checks that a list that cannot be read is no empty list, by which no
+// pod would request GPUs.
+func TestAListThatCannotBeReadIsAnError(t *testing.T) {
+	if got, err := ReadAsking(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing list: %v, %v", got, err)
+	}
+	if got, err := ReadAskingFile(t.TempDir()); !errors.Is(err, unix.EISDIR) {
+		t.Errorf("a directory: %v, %v", got, err)
 	}
 }
 
