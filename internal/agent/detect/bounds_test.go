@@ -10,7 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
+	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
@@ -49,6 +52,9 @@ func TestAPageIsBusyForTwoMinutes(t *testing.T) {
 		h.restart(config.Default().Detection)
 		unknown := func() bool {
 			p := &picture{containers: map[string]container{containerID: {Allocation: h.holders[containerID], busy: true}}}
+			for i := range 20 { // the order of a map is random
+				p.containers[fmt.Sprint("idle", i)] = container{}
+			}
 			h.detector.settle(p)
 			return p.containers[containerID].unknown
 		}
@@ -62,4 +68,15 @@ func TestAPageIsBusyForTwoMinutes(t *testing.T) {
 			t.Error("it is not broken then")
 		}
 	})
+}
+
+// TestKindsOfAGPUThatIsGone checks that a GPU that the driver no longer lists has no series.
+func TestKindsOfAGPUThatIsGone(t *testing.T) {
+	m := newHouse(t).detector.Metrics
+	process := []gpu.Process{{}}
+	m.setKinds(map[string][]gpu.Process{"GPU-a": process, "GPU-b": process})
+	m.setKinds(map[string][]gpu.Process{"GPU-a": process})
+	if got, want := testutil.CollectAndCount(m.kinds), len(gpu.Kinds); got != want {
+		t.Errorf("%d series of a GPU, want %d", got, want)
+	}
 }
