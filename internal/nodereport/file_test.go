@@ -33,7 +33,9 @@ func sample() Report {
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
-	if err := Write(path, sample()); err != nil {
+	written := sample()
+	written.Version = 0 // Write sets the version
+	if err := Write(path, written); err != nil {
 		t.Fatal(err)
 	}
 	got, err := Read(path)
@@ -143,11 +145,15 @@ func TestReadBoundsTheLength(t *testing.T) {
 	}
 }
 
-// TestFailuresOfFilesAreErrors checks a path without a directory, and a path that is a directory.
+// TestFailuresOfFilesAreErrors checks a path without a directory, a path that is a directory, and a report
+// that has no encoding.
 func TestFailuresOfFilesAreErrors(t *testing.T) {
 	dir := t.TempDir()
 	if err := Write(filepath.Join(dir, "none", FileName), sample()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("writing to a missing directory: %v", err)
+	}
+	if err := Write(filepath.Join(dir, FileName), Report{Heartbeat: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}); err == nil {
+		t.Error("a time that JSON cannot contain is written")
 	}
 	if _, err := Read(dir); err == nil {
 		t.Error("a directory is read as a report")

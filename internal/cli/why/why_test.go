@@ -128,6 +128,8 @@ func TestJudge(t *testing.T) {
 		}(), node("n"), nil, nil, false, "selector", nil},
 		{"sums", pod("p", twelve), node("n", func(n *corev1.Node) { n.Status.Allocatable = amounts(map[corev1.ResourceName]int64{memory: 10 << 10}) }), nil, nil,
 			false, "10240 of 12288 nri-vgpu.io/vgpu-memory are free", nil},
+		{"sums with exactly enough", pod("p", twelve), node("n", func(n *corev1.Node) { n.Status.Allocatable = amounts(map[corev1.ResourceName]int64{memory: 12 << 10}) }), nil, nil,
+			true, "", nil},
 		{"no list and no agent", pod("p", twelve), node("n", unlisted), nil, nil, false, "does not list its GPUs", nil},
 		{"a list that means nothing", pod("p", twelve), node("n", func(n *corev1.Node) { n.Annotations[assign.GPUsAnnotation] = "?" }), nil, rooms, false, "not a list of GPUs", nil},
 		{"room by the agent", pod("p", twelve), node("n", unlisted), nil, rooms, true, "", []string{"8192 of 12288 MiB are free", ""}},
@@ -189,6 +191,14 @@ func TestByCloseness(t *testing.T) {
 	byCloseness(nodes)
 	if diff := cmp.Diff(want, nodes); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestNodesThatExcludeThePod checks the conclusion if every node excludes the pod.
+func TestNodesThatExcludeThePod(t *testing.T) {
+	a := Answer{Pod: pod("p"), Nodes: []Node{{Name: "a", Excluded: "x"}, {Name: "b", Excluded: "y"}}}
+	if got := a.conclusion(); !strings.HasPrefix(got, "No node accepts the pod") {
+		t.Errorf("got %q", got)
 	}
 }
 
