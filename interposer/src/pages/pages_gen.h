@@ -243,8 +243,8 @@ struct vg_container_device {
 	// Peak is the most memory granted to all processes at the same time. The memory of a
 	// killed process counts until another process needs it or takes its slot.
 	uint64_t peak;
-	// Reserved0 is unused. Interposers of the previous release write Reserved0.
-	uint64_t reserved0;
+	// ClippedNs is unused. Interposers of the previous release write ClippedNs.
+	uint64_t clipped_ns;
 	// UnmeasuredNs is the time up to which the container has paid for unmeasured work of dead
 	// processes, in ns of CLOCK_MONOTONIC.
 	uint64_t unmeasured_ns;
@@ -263,7 +263,7 @@ _Static_assert(offsetof(struct vg_container_device, launches) == 64, "offset of 
 _Static_assert(offsetof(struct vg_container_device, phase_launches) == 72, "offset of vg_container_device.phase_launches");
 _Static_assert(offsetof(struct vg_container_device, phase_goal) == 80, "offset of vg_container_device.phase_goal");
 _Static_assert(offsetof(struct vg_container_device, peak) == 88, "offset of vg_container_device.peak");
-_Static_assert(offsetof(struct vg_container_device, reserved0) == 96, "offset of vg_container_device.reserved0");
+_Static_assert(offsetof(struct vg_container_device, clipped_ns) == 96, "offset of vg_container_device.clipped_ns");
 _Static_assert(offsetof(struct vg_container_device, unmeasured_ns) == 104, "offset of vg_container_device.unmeasured_ns");
 _Static_assert(offsetof(struct vg_container_device, reserved) == 112, "offset of vg_container_device.reserved");
 

@@ -206,8 +206,8 @@ type ContainerDevice struct {
 	// Peak is the most memory granted to all processes at the same time. The memory of a
 	// killed process counts until another process needs it or takes its slot.
 	Peak uint64
-	// Reserved0 is unused. Interposers of the previous release write Reserved0.
-	Reserved0 uint64
+	// ClippedNs is unused. Interposers of the previous release write ClippedNs.
+	ClippedNs uint64
 	// UnmeasuredNs is the time up to which the container has paid for unmeasured work of dead
 	// processes, in ns of CLOCK_MONOTONIC.
 	UnmeasuredNs uint64
