@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -14,12 +15,20 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestKubeletAndPrometheusBesideAFlood lets a container hold all connections that the agent's port
-// accepts, without reading an answer. Another container requests pages as fast as possible. Kubelet's
+// TestKubeletAndPrometheusBesideAFlood holds all connections that the agent's port accepts, without
+// reading an answer: once from the address of the test's reader, and then from a container. Another container requests pages as fast as possible. Kubelet's
 // probes must pass, and metrics must be readable.
 func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 	eventually.Holds(t, patience, "kubelet has found agent and patcher ready", func() bool { return len(unready(t)) == 0 })
 	before := restarts(t)
+	for range 300 {
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(bed.Cluster.Address, "9394"), 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
 	attack := func(way string) corev1.Container {
 		return testbed.Container(way, testbed.Limits{}, "attack", "--way", way, "--duration", "3600", "--connections", "300",
 			"--address", net.JoinHostPort(bed.Cluster.Address, "9394"))

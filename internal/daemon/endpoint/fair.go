@@ -12,9 +12,14 @@ import (
 // two connections, and each Prometheus has one connection.
 const mostConnections = 64
 
-// connectionsPerSecond is the greatest rate of a client's new connections. An idle client may open
-// mostConnections at once. Many users of the view can share the address of an API server.
-const connectionsPerSecond = 100
+const (
+	// connectionsPerSecond is the greatest rate of a client's new connections. Many users of the view
+	// can share the address of an API server.
+	connectionsPerSecond = 100
+	// connectionsAtOnce is the number of connections that an idle client may open regardless of the
+	// rate, so that a short burst does not affect other programs with the same address.
+	connectionsAtOnce = 1000
+)
 
 // fair is a listener that bounds the number of open connections, and the rate of a client's new
 // connections. fair closes new connections above the rate. Above the number, fair closes the oldest
@@ -32,7 +37,7 @@ type fair struct {
 }
 
 func newFair(listener net.Listener, most int) *fair {
-	return &fair{Listener: listener, most: most, paces: newPaces(connectionsPerSecond, most), client: map[netip.Addr][]*fairConn{}}
+	return &fair{Listener: listener, most: most, paces: newPaces(connectionsPerSecond, connectionsAtOnce), client: map[netip.Addr][]*fairConn{}}
 }
 
 func (f *fair) Accept() (net.Conn, error) {

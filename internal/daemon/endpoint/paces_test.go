@@ -16,7 +16,7 @@ func TestConnectionsOfAClientArePaced(t *testing.T) {
 	for _, step := range []struct {
 		after time.Duration
 		want  int
-	}{{0, mostConnections}, {0, 0}, {time.Second / 10, connectionsPerSecond / 10}, {time.Hour, mostConnections}} {
+	}{{0, connectionsAtOnce}, {0, 0}, {time.Second / 10, connectionsPerSecond / 10}, {time.Hour, connectionsAtOnce}} {
 		now = now.Add(step.after)
 		got := 0
 		for range 10000 {
