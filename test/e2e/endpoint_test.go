@@ -16,7 +16,7 @@ import (
 )
 
 // TestKubeletAndPrometheusBesideAFlood holds all connections that the agent's port accepts, without
-// reading an answer: once from the address of the test's reader, and then from a container. Another container requests pages as fast as possible. Kubelet's
+// reading an answer. First the test holds them from its reader's address, and then a container. Another container requests pages as fast as possible. Kubelet's
 // probes must pass, and metrics must be readable.
 func TestKubeletAndPrometheusBesideAFlood(t *testing.T) {
 	eventually.Holds(t, patience, "kubelet has found agent and patcher ready", func() bool { return len(unready(t)) == 0 })

@@ -16,8 +16,8 @@ const (
 	// connectionsPerSecond is the greatest rate of a client's new connections. Many users of the view
 	// can share the address of an API server.
 	connectionsPerSecond = 100
-	// connectionsAtOnce is the number of connections that an idle client may open regardless of the
-	// rate, so that a short burst does not affect other programs with the same address.
+	// connectionsAtOnce is the number of connections that an idle client may open at once. A short
+	// burst therefore does not affect other programs with the same address.
 	connectionsAtOnce = 1000
 )
 
