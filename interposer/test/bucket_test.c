@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the bucket of GPU time. All times are arguments.
+// This test covers the bucket of GPU time. All times are arguments. vg_bucket_fill reads the clock
+// only if an argument is more than a second before the last refill.
 
 #include <pthread.h>
 #include <string.h>
 
+#include "base/now.h"
 #include "check.h"
 #include "pages/bucket.h"
 #include "pages/limits.h"
@@ -154,14 +156,32 @@ static void test_bucket_refills_in_steps(void)
 // a second. A forged later time must not stop refills.
 static void test_bucket_refilled_later(void)
 {
-	const uint64_t now = start, second = 1000 * ms;
+	const uint64_t now = vg_now(), second = 1000 * ms, later = 3600 * second;
 	struct vg_container_device device = {.bucket_ns = 7, .bucket_filled_ns = now + second};
 
 	CHECK_EQUAL(fill(&device, now, half, vg_bucket_idle_cap), 7);
 	CHECK_EQUAL(device.bucket_filled_ns, now + second);
-	device.bucket_filled_ns = now + second + 1;
+	device.bucket_filled_ns = now + later;
 	CHECK_EQUAL(fill(&device, now, half, vg_bucket_idle_cap), 7 + 2500);
-	CHECK_EQUAL(device.bucket_filled_ns, now);
+	CHECK(device.bucket_filled_ns >= now && device.bucket_filled_ns < now + later / 2);
+}
+
+// A thread may be stopped between its reading of the clock and its refill. If other threads refill
+// the bucket meanwhile, the stopped thread adds nothing, and no later refill adds this time again.
+static void test_bucket_of_a_stopped_thread(void)
+{
+	const int64_t debt = -100000 * (int64_t)ms;
+	const uint64_t now = vg_now(), stopped = now - 10000 * (uint64_t)ms;
+	struct vg_container_device device = {.bucket_ns = (uint64_t)debt, .bucket_filled_ns = now};
+	int64_t earned;
+
+	fill(&device, stopped, half, vg_bucket_idle_cap);
+	CHECK(device.bucket_filled_ns >= now);
+	earned = (int64_t)(device.bucket_filled_ns - now) / 2;
+	CHECK((int64_t)device.bucket_ns - debt <= earned);
+	fill(&device, now + 10 * ms, half, vg_bucket_idle_cap);
+	earned = (int64_t)(device.bucket_filled_ns - now) / 2;
+	CHECK((int64_t)device.bucket_ns - debt <= earned);
 }
 
 // All calls of a round together take less than the second by which a refill may be late.
@@ -264,6 +284,7 @@ int main(void)
 	test_peek();
 	test_bucket_refills_in_steps();
 	test_bucket_refilled_later();
+	test_bucket_of_a_stopped_thread();
 	test_bucket_refilled_by_threads();
 	test_bucket_caps_forged_balances();
 	test_bucket_is_bounded();

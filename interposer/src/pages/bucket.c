@@ -2,6 +2,7 @@
 
 #include "bucket.h"
 
+#include "base/now.h"
 #include "base/number.h"
 #include "limits.h"
 
@@ -83,8 +84,12 @@ int64_t vg_bucket_fill(struct vg_container_device *device, uint64_t now, uint32_
 		       int64_t cap, struct vg_lease lease)
 {
 	uint64_t filled = vg_load(&device->bucket_filled_ns);
-	uint64_t elapsed = now - filled;
+	uint64_t elapsed;
 
+	// This thread may have been stopped since `now`, while other threads refilled the bucket.
+	if (filled > now && filled - now > vg_fill_longest)
+		now = vg_now();
+	elapsed = now - filled;
 	if (filled > now) // another thread was later, or the value is forged
 		elapsed = filled - now > vg_fill_longest ? vg_fill_step : 0;
 	if (elapsed < vg_fill_step)
