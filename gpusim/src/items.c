@@ -168,7 +168,7 @@ static bool place(struct gs_state *state, uint32_t slot, uint16_t index, uint64_
 }
 
 /*
- * end_all ends the items of a list, and the marks whose dependencies are thereby met. A work list
+ * end_all ends the items of a list, and the marks whose last dependency ends. A work list
  * replaces recursion: a chain of marks can be as long as a queue.
  */
 static void end_all(struct gs_state *state, uint32_t slot, uint16_t work, uint64_t at)

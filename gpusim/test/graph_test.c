@@ -166,7 +166,6 @@ static void capture(void)
 	DRIVER(cuStreamBeginCapture_v2, CUstream, int);
 	DRIVER(cuStreamEndCapture, CUstream, CUgraph *);
 	DRIVER(cuStreamIsCapturing, CUstream, int *);
-	DRIVER(cuStreamSynchronize, CUstream);
 	DRIVER(cuStreamWaitEvent, CUstream, CUevent, unsigned);
 	DRIVER(cuEventCreate, CUevent *, unsigned);
 	DRIVER(cuEventRecord, CUevent, CUstream);
@@ -177,7 +176,7 @@ static void capture(void)
 	DRIVER(cuGraphExecDestroy, CUgraphExec);
 	DRIVER(cuGraphDestroy, CUgraph);
 	CUstream a, b;
-	CUevent fork_event, join_event, plain;
+	CUevent fork_event, join_event;
 	CUdeviceptr address;
 	CUgraphExec exec;
 	CUgraph graph;
@@ -189,7 +188,6 @@ static void capture(void)
 	OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
 	OK(cuEventCreate(&fork_event, 0));
 	OK(cuEventCreate(&join_event, 0));
-	OK(cuEventCreate(&plain, 0));
 	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	OK(cuMemAllocAsync(&address, 8 * MIB, a));
 	spin(a, 2 * MS, 1);
@@ -213,7 +211,26 @@ static void capture(void)
 	CHECK(mine() == base + 8 * MIB);
 	OK(cuGraphExecDestroy(exec));
 	OK(cuGraphDestroy(graph));
+}
 
+static void captures_that_break(void)
+{
+	DRIVER(cuStreamCreate, CUstream *, unsigned);
+	DRIVER(cuStreamBeginCapture_v2, CUstream, int);
+	DRIVER(cuStreamEndCapture, CUstream, CUgraph *);
+	DRIVER(cuStreamSynchronize, CUstream);
+	DRIVER(cuStreamWaitEvent, CUstream, CUevent, unsigned);
+	DRIVER(cuEventCreate, CUevent *, unsigned);
+	DRIVER(cuEventRecord, CUevent, CUstream);
+	DRIVER(cuGraphDestroy, CUgraph);
+	CUstream a, b;
+	CUevent fork_event, plain;
+	CUgraph graph;
+
+	OK(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+	OK(cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+	OK(cuEventCreate(&fork_event, 0));
+	OK(cuEventCreate(&plain, 0));
 	/* Another thread's event query invalidates a global capture. */
 	OK(cuStreamBeginCapture_v2(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	CHECK(query_in_another_thread(plain) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -243,6 +260,7 @@ static void all(void *unused)
 	a_diamond();
 	graph_memory();
 	capture();
+	captures_that_break();
 }
 
 int main(void)

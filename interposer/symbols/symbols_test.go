@@ -26,7 +26,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// A new version of a limited function never passes.
+// TestNewVersionsOfOwnFunctions checks that a new version of a limited function never passes.
 func TestNewVersionsOfOwnFunctions(t *testing.T) {
 	count := 0
 	for _, fields := range lines(cudaText) {

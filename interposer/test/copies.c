@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // copies checks for every copy whether the limit on GPU time applies. Copies within a device are
-// limited. Copies from and to the host or another device are not limited. doors_test.sh runs this
+// limited. Copies from and to the host or another device are not limited. entries_test.sh runs this
 // program, with two GPUs. `copies load` copies for a second and a half.
 
 #define _GNU_SOURCE

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // exportable takes all available memory from exportable pools, which keep freed memory for
-// allocations of the same size. doors_test.sh runs this program, and checks its peak memory.
+// allocations of the same size. entries_test.sh runs this program, and checks its peak memory.
 
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -4,7 +4,7 @@
 // heaps checks that the container's limit of 512 MiB besides the context applies. Then heaps
 // allocates all remaining memory. With the argument "late", heaps raises the limits, and repeatedly
 // allocates all remaining memory while the agent measures. A kernel then takes the raised memory.
-// doors_test.sh and unkind_test.sh run this program, and check its physical memory.
+// entries_test.sh and unkind_test.sh run this program, and check its physical memory.
 
 #define _GNU_SOURCE
 #include <pthread.h>

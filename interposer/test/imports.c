@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // imports checks that imported memory is charged to the importer as long as the import exists, in
-// addition to the exporter's charge. Exported memory must stay charged. doors_test.sh runs this
+// addition to the exporter's charge. Exported memory must stay charged. entries_test.sh runs this
 // program.
 
 #define _GNU_SOURCE

@@ -69,24 +69,24 @@ static int instantiate(void *function, int depth)
 	return CALL("cuGraphInstantiateWithFlags", (void **, void *, unsigned long long), &exec, graph, 0);
 }
 
-// late_door is a way to use a function of an image for the first time.
-struct late_door {
+// late_entry is a way to use a function of an image for the first time.
+struct late_entry {
 	const char *name;
 	bool of_library;
 };
 
-static const struct late_door late_doors[] = {
+static const struct late_entry late_entries[] = {
 	{"launch", true}, {"graph", true}, {"deep graph", true}, {"cuKernelGetFunction", true},
 	{"cuModuleGetFunction", false}, {"cuFuncLoad", false}, {"cuFuncGetAttribute", false},
 };
 
-enum { late_images = sizeof late_doors / sizeof *late_doors };
+enum { late_images = sizeof late_entries / sizeof *late_entries };
 
-static void *late_load(const struct late_door *door, const struct late_image *image)
+static void *late_load(const struct late_entry *entry, const struct late_image *image)
 {
 	void *handle;
 
-	if (door->of_library)
+	if (entry->of_library)
 		CHECK_EQUAL(CALL("cuLibraryLoadData",
 				 (void **, const void *, int *, void **, unsigned, int *, void **, unsigned),
 				 &handle, image, NULL, NULL, 0, NULL, NULL, 0), 0);
@@ -95,28 +95,28 @@ static void *late_load(const struct late_door *door, const struct late_image *im
 	return handle;
 }
 
-static int late_use(const struct late_door *door, void *handle)
+static int late_use(const struct late_entry *entry, void *handle)
 {
 	void *function;
 	int value;
 
-	if (strcmp(door->name, "cuModuleGetFunction") == 0)
+	if (strcmp(entry->name, "cuModuleGetFunction") == 0)
 		return CALL("cuModuleGetFunction", (void **, void *, const char *), &function, handle, "spin");
-	if (door->of_library)
+	if (entry->of_library)
 		CHECK_EQUAL(CALL("cuLibraryGetKernel", (void **, void *, const char *), &function, handle,
 				 "spin"), 0);
 	else
 		CHECK_EQUAL(CALL("cuModuleEnumerateFunctions", (void **, unsigned, void *), &function, 1,
 				 handle), 0);
-	if (strcmp(door->name, "launch") == 0)
+	if (strcmp(entry->name, "launch") == 0)
 		return launch(function);
-	if (strcmp(door->name, "graph") == 0)
+	if (strcmp(entry->name, "graph") == 0)
 		return instantiate(function, 0);
-	if (strcmp(door->name, "deep graph") == 0)
+	if (strcmp(entry->name, "deep graph") == 0)
 		return instantiate(function, 18);
-	if (strcmp(door->name, "cuKernelGetFunction") == 0)
+	if (strcmp(entry->name, "cuKernelGetFunction") == 0)
 		return CALL("cuKernelGetFunction", (void **, void *), &function, function);
-	if (strcmp(door->name, "cuFuncLoad") == 0)
+	if (strcmp(entry->name, "cuFuncLoad") == 0)
 		return CALL("cuFuncLoad", (void *), function);
 	return CALL("cuFuncGetAttribute", (int *, int, void *), &value, 0, function);
 }
@@ -142,19 +142,19 @@ int main(void)
 	CHECK_EQUAL(CALL("cuInit", (unsigned), 0), 0);
 	use_gpu(0);
 	for (int i = 0; i < late_images; i++)
-		handles[i] = late_load(&late_doors[i], &image);
+		handles[i] = late_load(&late_entries[i], &image);
 	count = fill(addresses, 2048);
 	CHECK(count * 2 * MIB >= GIB);
 	for (int i = 0; i < late_images; i++) {
-		fprintf(stderr, "%s without room\n", late_doors[i].name);
-		CHECK_EQUAL(late_use(&late_doors[i], handles[i]), CUDA_ERROR_OUT_OF_MEMORY);
+		fprintf(stderr, "%s without room\n", late_entries[i].name);
+		CHECK_EQUAL(late_use(&late_entries[i], handles[i]), CUDA_ERROR_OUT_OF_MEMORY);
 	}
 	for (int i = 0; i < late_images; i++) {
-		fprintf(stderr, "%s\n", late_doors[i].name);
+		fprintf(stderr, "%s\n", late_entries[i].name);
 		for (size_t freed = 0; freed < late_bytes + 4 * MIB; freed += 2 * MIB)
 			CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), addresses[--count]), 0);
-		CHECK_EQUAL(late_use(&late_doors[i], handles[i]), 0);
-		CHECK_EQUAL(late_use(&late_doors[i], handles[i]), 0);
+		CHECK_EQUAL(late_use(&late_entries[i], handles[i]), 0);
+		CHECK_EQUAL(late_use(&late_entries[i], handles[i]), 0);
 		count += fill(addresses + count, 2048 - count);
 	}
 	printf("{\"pid\":%d,\"granted_bytes\":%zu}\n", (int)getpid(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // launches checks that the limit on GPU time applies to each function that launches a kernel, a
-// graph or a memset. doors_test.sh runs this program. copies.c covers copies.
+// graph or a memset. entries_test.sh runs this program. copies.c covers copies.
 
 #define _GNU_SOURCE
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // mappings checks that physical memory stays charged as long as a handle or a mapping of the memory
-// exists. The test obtains handles in each way, and unmaps various ranges. doors_test.sh runs this
+// exists. The test obtains handles in each way, and unmaps various ranges. entries_test.sh runs this
 // program.
 
 #define _GNU_SOURCE

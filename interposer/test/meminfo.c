@@ -3,7 +3,7 @@
 // meminfo LIMIT checks cuMemGetInfo. The total is the limit, and NULL arguments are not an error.
 // This process's allocations and frees are visible at once. Then meminfo queries without a pause.
 // For each line of input, meminfo prints the free memory that it reads a millisecond later.
-// doors_test.sh runs this program, and compares the output with the actual value.
+// entries_test.sh runs this program, and compares the output with the actual value.
 
 #include <poll.h>
 #include <stdint.h>
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
 
 		usleep(1000);
 		told = left();
-		test_own_changes(); // first, because doors_test.sh then changes the free memory
+		test_own_changes(); // first, because entries_test.sh then changes the free memory
 		printf("{\"free\":%zu}\n", told);
 		fflush(stdout);
 	}

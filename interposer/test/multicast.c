@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // multicast checks that memory bound to a multicast object stays charged when its handle and its
-// mappings are gone. multicast then allocates all remaining memory. doors_test.sh runs this
+// mappings are gone. multicast then allocates all remaining memory. entries_test.sh runs this
 // program, and checks its physical memory. With the argument "measured", an agent detects that the
 // object has released the memory.
 

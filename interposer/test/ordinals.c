@@ -3,7 +3,7 @@
 // ordinals requests memory and contexts on devices that do not exist, and expects the native error.
 // On the second device, ordinals expects the error in its argument. ordinals skips functions of a
 // CUDA version later than the driver's, and prints their names. If the interposer replaces a
-// skipped function, the function must return "not supported". doors_test.sh runs this program.
+// skipped function, the function must return "not supported". entries_test.sh runs this program.
 
 #define _GNU_SOURCE
 #include <limits.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // pools destroys pools in use. pools checks that a destroyed pool stays charged exactly until the
-// pool's last allocation is freed. doors_test.sh runs this program.
+// pool's last allocation is freed. entries_test.sh runs this program.
 
 #define _GNU_SOURCE
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
 
 // processes COUNT BYTES checks the processes that NVML lists on the first GPU, or on the GPU's first
 // MIG device. Without this process, NVML must list COUNT processes, which use BYTES together. Each
-// process has the device's instances. processes queries all versions of the list. doors_test.sh runs
+// process has the device's instances. processes queries all versions of the list. entries_test.sh runs
 // this program.
 
 #include <dlfcn.h>

@@ -100,7 +100,7 @@ static void expect_ours(void *library, const char *symbol, const char *ours)
 	CHECK(strcmp(real, ours) == 0);
 }
 
-static void test_doors(const char *interposer, const char *probe)
+static void test_entries(const char *interposer, const char *probe)
 {
 	static const char *const names[] = {"libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1",
 					    "libnvidia-ml.so"};
@@ -179,7 +179,7 @@ int main(int argc, char **argv)
 	CHECK(argc == 3 && library);
 	test_first_calls_at_once(library);
 	test_arguments(library);
-	test_doors(argv[1], argv[2]);
+	test_entries(argv[1], argv[2]);
 	if (!TEST_CALLER)
 		return 0;
 	test_callers_runpath(argv[2]);

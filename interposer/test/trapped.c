@@ -3,7 +3,7 @@
 // trapped checks the interposer in a process whose kernel ends with an exception. Each later call
 // returns the driver's error at once. The memory stays charged until the program ends the context:
 // `trapped reset` resets a primary context, and `trapped destroy` destroys another context. Failed
-// launches are not charged. doors_test.sh runs this program, with a limit of 30 %.
+// launches are not charged. entries_test.sh runs this program, with a limit of 30 %.
 
 #define _GNU_SOURCE
 #include <stdbool.h>

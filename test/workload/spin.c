@@ -207,6 +207,23 @@ static const char *wl_options_problem(const struct wl_spin_options *options)
 	return NULL;
 }
 
+static void wl_launcher_set(struct wl_spin *spin, const struct wl_spin_options *options)
+{
+	spin->launcher = (struct wl_launcher){
+		.session = &spin->session,
+		.pattern = wl_pattern_find(options->pattern),
+		.kernel_ns = (uint64_t)(options->kernel_us * 1e3),
+		.graph_nodes = options->graph_nodes,
+		.stream_count = options->streams,
+		.blocks = options->blocks,
+		.shapes = options->shapes,
+		.other_ns = (uint64_t)(options->other_us * 1e3),
+		.run = options->run,
+		.other_run = options->other_run,
+		.burst = options->burst,
+	};
+}
+
 int main(int argc, char **argv)
 {
 	struct wl_spin_options options = {
@@ -278,19 +295,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s: %s\n", argv[0], problem);
 		return WL_EXIT_USAGE;
 	}
-	spin.launcher = (struct wl_launcher){
-		.session = &spin.session,
-		.pattern = wl_pattern_find(options.pattern),
-		.kernel_ns = (uint64_t)(options.kernel_us * 1e3),
-		.graph_nodes = options.graph_nodes,
-		.stream_count = options.streams,
-		.blocks = options.blocks,
-		.shapes = options.shapes,
-		.other_ns = (uint64_t)(options.other_us * 1e3),
-		.run = options.run,
-		.other_run = options.other_run,
-		.burst = options.burst,
-	};
+	wl_launcher_set(&spin, &options);
 	if (!spin.launcher.pattern) {
 		fprintf(stderr, "%s: unknown pattern \"%s\" (--list names "
 				"them)\n", argv[0], options.pattern);

@@ -2,8 +2,8 @@
 
 // This file handles copies within a device, which occupy the GPU like kernels. Copies from and to
 // the host, or to another device, run on copy engines and are not charged. A driver with unified
-// addresses may accept a device's address in place of a host's address. Such a copy is charged. Some
-// copies wait for earlier work: vg_watch_stream covers these waits.
+// addresses may accept a device's address in place of a host's address. A copy with a device's
+// address is charged. Some copies wait for earlier work: vg_watch_stream covers these waits.
 
 #include "fill.h"
 #include "time/throttle.h"

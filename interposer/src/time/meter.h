@@ -178,7 +178,7 @@ struct vg_meter {
 	_Atomic uint32_t passes; // number of locks of the mutex
 	// value of `passes` when the end of an object last timed out waiting for the mutex
 	_Atomic uint32_t stuck_at;
-	_Atomic bool stale; // an object has ended that the meter could not drop
+	_Atomic bool stale; // the meter could not drop an object that has ended
 	uint32_t lengthy;       // lengthy segments that are not done
 	int64_t outstanding;    // ns charged for work not known to be done
 	uint32_t pieces;        // pieces of work that are not known to be done

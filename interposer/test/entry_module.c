@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A test opens this module with RTLD_DEEPBIND, and the module then opens the driver. A second build
-// with VG_LINKED is linked to the driver. See doors.c.
+// with VG_LINKED is linked to the driver. See entries.c.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

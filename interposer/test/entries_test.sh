@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # This test covers every way to reach the driver in a dynamic program, on the simulated GPU. The
-# test also covers the programs' view of their container's processes. Usage: doors_test.sh LIBRARIES
+# test also covers the programs' view of their container's processes. Usage: entries_test.sh LIBRARIES
 # GPUSIM WORKLOADS MKPAGES [SANITIZER-LIBRARY]
 
 # shellcheck source-path=SCRIPTDIR source=container.sh
@@ -13,63 +13,63 @@ limit=$((context + 512 * mib))
 sms=$(profile sm_count)
 sms=${sms:-132}
 
-check_door() {
+check_entry() {
 	local output
-	pages door "$limit"
-	output=$(limited door "$programs/doors" "$@" 2>&1) || fail "door $*: $output"
-	"$mkpages" "$work/door" "${uuids[0]}=$limit"
+	pages entry "$limit"
+	output=$(limited entry "$programs/entries" "$@" 2>&1) || fail "entry $*: $output"
+	"$mkpages" "$work/entry" "${uuids[0]}=$limit"
 }
 
 # A new linker namespace has a separate C library, and cannot contain a sanitizer.
 check_namespace() {
-	[ -n "${sanitizer:-}" ] || check_door namespace "$1"
+	[ -n "${sanitizer:-}" ] || check_entry namespace "$1"
 }
 
-test_doors() {
-	local door
-	for door in soname plain deepbind default next proc proc-v2 fork fork-after fork-exec; do
-		check_door "$door"
+test_entries() {
+	local entry
+	for entry in soname plain deepbind default next proc proc-v2 fork fork-after fork-exec; do
+		check_entry "$entry"
 	done
-	check_door path "$driver_libraries/libcuda.so.1"
-	check_door path "$driver_libraries/../$(names)/libcuda.so.1"
-	for door in libcuda.so.1 libcuda.so "$driver_libraries/libcuda.so.1"; do
-		check_namespace "$door"
+	check_entry path "$driver_libraries/libcuda.so.1"
+	check_entry path "$driver_libraries/../$(names)/libcuda.so.1"
+	for entry in libcuda.so.1 libcuda.so "$driver_libraries/libcuda.so.1"; do
+		check_namespace "$entry"
 	done
 	# The agent detects uncharged memory if the driver reports the memory of processes.
 	[ "$agent" = -honest ] || return 0
-	check_door behind "$driver_libraries/libcuda.so.1"
+	check_entry behind "$driver_libraries/libcuda.so.1"
 	# A sanitizer's library rejects RTLD_DEEPBIND.
 	[ -n "$sanitizer" ] ||
-		DOOR_MODULE=$programs/door_module.so check_door behind-module "$driver_libraries/libcuda.so.1"
+		ENTRY_MODULE=$programs/entry_module.so check_entry behind-module "$driver_libraries/libcuda.so.1"
 }
 
 # The limit applies to a program and to a module that are linked to the driver.
 test_linked() {
 	local output
-	check_door module "$programs/door_module.so"
-	check_door module "$programs/door_linked.so"
+	check_entry module "$programs/entry_module.so"
+	check_entry module "$programs/entry_linked.so"
 	pages linked "$limit"
-	output=$(limited linked "$programs/doors_linked" program 2>&1) || fail "a linked program: $output"
-	output=$(limited linked "$programs/doors_linked" default 2>&1) || fail "a linked program: $output"
+	output=$(limited linked "$programs/entries_linked" program 2>&1) || fail "a linked program: $output"
+	output=$(limited linked "$programs/entries_linked" default 2>&1) || fail "a linked program: $output"
 }
 
 # Programs and modules whose own run path contains the driver, as in Nix builds, find the driver
 # natively and under limits.
 test_runpaths() {
-	local door program where
+	local entry program where
 	mkdir -p "$programs/beside"
 	# All profiles use the same link, because the tests of two profiles may run at once.
 	ln -sf "$gpusim/libcuda.so.1" "$gpusim/libnvidia-ml.so.1" "$programs/beside/"
-	for door in doors_runpath doors_rpath doors_origin "doors module $programs/door_runpath.so"; do
-		read -r program where <<<"$door"
+	for entry in entries_runpath entries_rpath entries_origin "entries module $programs/entry_runpath.so"; do
+		read -r program where <<<"$entry"
 		# shellcheck disable=SC2086 # its words
 		GPUSIM_STATE=$work/sim/state "$programs/$program" ${where:-soname} >/dev/null 2>"$work/natively"
 		# A sanitizer calls the loader for the program, and has no run path.
-		[ -z "$sanitizer" ] && grep -q 'libcuda.so.1: cannot open' "$work/natively" && fail "$door does not find the driver natively: $(cat "$work/natively")"
+		[ -z "$sanitizer" ] && grep -q 'libcuda.so.1: cannot open' "$work/natively" && fail "$entry does not find the driver natively: $(cat "$work/natively")"
 		pages runpath "$limit"
 		# shellcheck disable=SC2086 # its words
 		(become runpath env -u LD_LIBRARY_PATH "$programs/$program" ${where:-soname}) 2>"$work/limited" ||
-			fail "$door: $(cat "$work/limited")"
+			fail "$entry: $(cat "$work/limited")"
 	done
 }
 
@@ -79,11 +79,11 @@ test_instrumented() {
 	local output
 	[ -z "$sanitizer" ] || return 0
 	pages instrumented "$limit"
-	output=$(ASAN_OPTIONS='' limited instrumented "$programs/doors_instrumented" soname 2>&1) &&
+	output=$(ASAN_OPTIONS='' limited instrumented "$programs/entries_instrumented" soname 2>&1) &&
 		fail "AddressSanitizer accepts another first library: update the README"
 	echo "$output" | grep -q 'ASan runtime does not come first' || fail "a program with AddressSanitizer: $output"
 	output=$(ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 \
-		limited instrumented "$programs/doors_instrumented" soname 2>&1) ||
+		limited instrumented "$programs/entries_instrumented" soname 2>&1) ||
 		fail "a program with AddressSanitizer, as the README describes: $output"
 }
 
@@ -285,7 +285,7 @@ test_mps() {
 	[ -z "$rate" ] || fail "a program without the daemon did $rate kernels a second, want none"
 }
 
-test_doors
+test_entries
 test_linked
 test_runpaths 2>/dev/null # the shell reports aborted processes
 test_instrumented

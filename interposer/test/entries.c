@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// doors DOOR [PATH] reaches the driver in one of the ways of a dynamic program, and checks that the
-// limit applies. The limit has room for 448 MiB besides a context, but not for 128 MiB more.
-// doors_test.sh runs this program.
+// entries ENTRY [PATH] reaches the driver in one of the ways of a dynamic program, and checks that
+// the limit applies. The limit has room for 448 MiB besides a context, but not for 128 MiB more.
+// entries_test.sh runs this program.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -88,7 +88,7 @@ static void expect_limit(alloc_fn alloc, free_fn give)
 	CHECK_EQUAL(give(first), 0);
 }
 
-static int try_door(find_fn find)
+static int try_entry(find_fn find)
 {
 	start(find);
 	expect_limit((alloc_fn)find("cuMemAlloc_v2"), (free_fn)find("cuMemFree_v2"));
@@ -147,7 +147,7 @@ static int in_child(int (*child)(void))
 static int as_program(void)
 {
 	open_library("libcuda.so.1", 0);
-	return try_door(by_handle);
+	return try_entry(by_handle);
 }
 
 // A driver does not survive a fork. The child must get no memory, and must not change the parent's
@@ -198,7 +198,7 @@ static void *by_libc(const char *path)
 
 static void *by_deepbind(const char *path)
 {
-	void *module = dlopen(getenv("DOOR_MODULE"), RTLD_NOW | TEST_DEEPBIND);
+	void *module = dlopen(getenv("ENTRY_MODULE"), RTLD_NOW | TEST_DEEPBIND);
 
 	CHECK(module);
 	return ((module_fn)as_function(dlsym(module, "module_open")))(path);
@@ -233,45 +233,45 @@ static int try_behind(const char *path, void *(*open_real)(const char *path))
 
 static int exec_program(void)
 {
-	execl("/proc/self/exe", "doors", "soname", (char *)NULL);
+	execl("/proc/self/exe", "entries", "soname", (char *)NULL);
 	return 1;
 }
 
-static int run(const char *door, const char *path)
+static int run(const char *entry, const char *path)
 {
-	if (strcmp(door, "soname") == 0)
+	if (strcmp(entry, "soname") == 0)
 		return as_program();
-	if (strcmp(door, "plain") == 0)
-		return open_library("libcuda.so", 0), try_door(by_handle);
-	if (strcmp(door, "path") == 0)
-		return open_library(path, 0), try_door(by_handle);
-	if (strcmp(door, "deepbind") == 0)
-		return open_library("libcuda.so.1", TEST_DEEPBIND), try_door(by_handle);
-	if (strcmp(door, "module") == 0)
-		return open_library(path, TEST_DEEPBIND), try_door(by_module);
-	if (strcmp(door, "program") == 0)
-		return open_library(NULL, 0), try_door(by_handle);
-	if (strcmp(door, "default") == 0)
-		return try_door(by_default);
-	if (strcmp(door, "next") == 0)
-		return try_door(by_next);
-	if (strcmp(door, "proc") == 0)
+	if (strcmp(entry, "plain") == 0)
+		return open_library("libcuda.so", 0), try_entry(by_handle);
+	if (strcmp(entry, "path") == 0)
+		return open_library(path, 0), try_entry(by_handle);
+	if (strcmp(entry, "deepbind") == 0)
+		return open_library("libcuda.so.1", TEST_DEEPBIND), try_entry(by_handle);
+	if (strcmp(entry, "module") == 0)
+		return open_library(path, TEST_DEEPBIND), try_entry(by_module);
+	if (strcmp(entry, "program") == 0)
+		return open_library(NULL, 0), try_entry(by_handle);
+	if (strcmp(entry, "default") == 0)
+		return try_entry(by_default);
+	if (strcmp(entry, "next") == 0)
+		return try_entry(by_next);
+	if (strcmp(entry, "proc") == 0)
 		return try_proc(proc_v1);
-	if (strcmp(door, "proc-v2") == 0)
+	if (strcmp(entry, "proc-v2") == 0)
 		return try_proc(proc_v2);
-	if (strcmp(door, "behind") == 0)
+	if (strcmp(entry, "behind") == 0)
 		return try_behind(path, by_libc);
-	if (strcmp(door, "behind-module") == 0)
+	if (strcmp(entry, "behind-module") == 0)
 		return try_behind(path, by_deepbind);
-	if (strcmp(door, "namespace") == 0)
-		return open_namespace(path), try_door(by_handle);
-	if (strcmp(door, "fork") == 0)
+	if (strcmp(entry, "namespace") == 0)
+		return open_namespace(path), try_entry(by_handle);
+	if (strcmp(entry, "fork") == 0)
 		return in_child(as_program);
-	if (strcmp(door, "fork-after") == 0)
+	if (strcmp(entry, "fork-after") == 0)
 		return try_fork_after();
-	if (strcmp(door, "fork-exec") == 0)
+	if (strcmp(entry, "fork-exec") == 0)
 		return in_child(exec_program);
-	fprintf(stderr, "no such door: %s\n", door);
+	fprintf(stderr, "no such entry: %s\n", entry);
 	return 64;
 }
 
