@@ -153,8 +153,8 @@ prometheus.io/scheme: https
 
 {{/*
 nri-vgpu.memoryLimit contains the variables that make Go collect garbage before the kernel
-kills a container for its memory. The limit's number of MiB as MB is 95 % of the limit. Go does
-not count memory of C libraries.
+kills a container for its memory. Go may use 95 % of the limit: as many MB as the limit has MiB.
+Go does not count memory of C libraries.
 */}}
 {{- define "nri-vgpu.memoryLimit" -}}
 - name: MEMORY_LIMIT_MIB
