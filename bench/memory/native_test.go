@@ -50,8 +50,8 @@ func TestAbsentWays(t *testing.T) {
 	}
 }
 
-// TestTableSaysWhatIsAbsent checks that the table lists each absent way.
-func TestTableSaysWhatIsAbsent(t *testing.T) {
+// TestTableListsAbsentWays checks that the table lists each absent way.
+func TestTableListsAbsentWays(t *testing.T) {
 	var table strings.Builder
 	if err := writeTable(&table, findings{absent: []Absent{{"green", "old", "cuGreenCtxCreate"}}}, nil); err != nil {
 		t.Fatal(err)

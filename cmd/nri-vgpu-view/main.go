@@ -48,7 +48,7 @@ func command() *cobra.Command {
 		Short: "Serve the GPUs of a cluster, their containers and their use, as JSON and as a web page",
 		Long: `Serve the GPUs of a cluster, their containers and their use, as JSON and as a web page.
 
-Clients need a token with the right to get the nonResourceURL /view/*. They
+Clients need a token with the right to get the nonResourceURL /view/*. Clients
 connect directly, or through the API server: kubectl vgpu view.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },

@@ -21,8 +21,8 @@ func uninstallCommand(f *flags) *cobra.Command {
 		Use:   "uninstall",
 		Short: "Remove nri-vgpu from the node, except for files that running containers use",
 		Long: `Remove nri-vgpu from the node, except for files that running containers use.
-Those containers keep their limits, and no new ones start. When the last of their
-pods has gone, the guard removes the remaining files and itself.`,
+Those containers keep their limits, and no new containers with GPUs start. When the
+last of their pods has gone, the guard removes the remaining files and itself.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := daemon.Config(f.config)

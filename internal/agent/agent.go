@@ -21,7 +21,6 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/detect"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/evict"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/foreign"
-	"github.com/nri-vgpu/nri-vgpu/internal/agent/full"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/heartbeat"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
@@ -30,12 +29,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
-	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
-	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
-	kuberesize "github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/lender"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/internal/mps"
@@ -49,7 +45,6 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/cdispec"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
-	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // firstLook bounds the wait for the driver before the plugin registers. The runtime creates
@@ -212,26 +207,7 @@ func assemble(ctx context.Context, o Options, pooled daemon.Pooled, clients clie
 	if err := cdispec.Write(cfg.Injection.CDIOutputDir, gpus, cfg.Injection.DriverCapabilities); err != nil {
 		return nil, err
 	}
-	p.pods, err = pods.New(clients.reads, pods.Options{
-		Node: node, Wait: cfg.NRI.PodWait.Duration,
-		Gone: func(uid string) {
-			p.hook.PodGone(uid)
-			p.evictor.PodGone(uid)
-		},
-		Changed: func() {
-			p.hook.PodsChanged()
-			p.heartbeat.PodsChanged()
-			p.volcano.Poke()
-			p.announcer.Poke()
-			p.resizer.Poke()
-		},
-		Reads: func(annotation string) bool {
-			return request.Reads(annotation) || choice.Reads(annotation) || annotation == assign.Annotation ||
-				annotation == kuberesize.Annotation || annotation == kuberesize.ReportAnnotation
-		},
-		Affinity: request.FitAffinity,
-	})
-	if err != nil {
+	if p.pods, err = newPods(cfg, node, clients.reads, &p); err != nil {
 		return nil, err
 	}
 	p.ledger = placement.New(gpus, cfg)
@@ -249,24 +225,9 @@ func assemble(ctx context.Context, o Options, pooled daemon.Pooled, clients clie
 	}
 	// The ledger now contains the containers on the GPUs, and no new container can arrive yet.
 	prepare(ctx, p.contexts, gpus)
-	p.volcano = answer.New(answer.Options{
-		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Changed: func() { p.heartbeat.Poke() }, Log: log,
-	})
-	p.announcer = announce.New(announce.Options{Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Log: log})
-	p.resizer = resize.New(resize.Options{
-		Client: clients.answers, Config: cfg, Pods: p.pods, Places: p.hook, Ledger: p.ledger, Events: p.events,
-		Changed: func() { p.heartbeat.Poke() }, Log: log,
-	})
+	newAnswers(cfg, clients.answers, &p, log)
 	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Given: p.hook.Given, Log: log})
-	p.heartbeat = heartbeat.New(heartbeat.Options{
-		Node: node, Pool: pooled.Pool, Config: cfg, Inventory: inventory, Ledger: p.ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: log,
-		Full:    full.New(clients.answers, o.PodNamespace, o.PodName).Set,
-		Volcano: p.volcano.State,
-		Prepare: func(ctx context.Context, gpus []gpu.GPU) { prepare(ctx, p.contexts, gpus) },
-		Changed: func(gpus []gpu.GPU) error {
-			return cdispec.Write(cfg.Injection.CDIOutputDir, gpus, cfg.Injection.DriverCapabilities)
-		},
-	})
+	p.heartbeat = newHeartbeat(o, pooled, inventory, clients.answers, &p)
 	p.checker = newChecker(inventory, &p, log)
 	p.usage = newUsage(pooled, node, inventory, &p)
 	if p.registry, err = newRegistry(cfg, driver, p.hook, p.usage, p.metrics, log); err != nil {
@@ -274,11 +235,11 @@ func assemble(ctx context.Context, o Options, pooled daemon.Pooled, clients clie
 	}
 	p.admin = newAdmin(cfg, p.usage, log)
 	p.detector = newDetector(cfg, inventory, &p, log)
-	told := []prometheus.Collector{p.events, p.evictor, p.resizer, p.detector.Metrics, p.mps, p.usage, p.checker, contexts.Metrics{Sizes: p.contexts}}
+	all := []prometheus.Collector{p.events, p.evictor, p.resizer, p.detector.Metrics, p.mps, p.usage, p.checker, contexts.Metrics{Sizes: p.contexts}}
 	for _, exporter := range slices.Compact(slices.Sorted(slices.Values(cfg.Metrics.LegacyNames))) {
-		told = append(told, p.usage.Legacy(exporter))
+		all = append(all, p.usage.Legacy(exporter))
 	}
-	return &p, collect(p.metrics, p.heartbeat, told...)
+	return &p, collect(p.metrics, p.heartbeat, all...)
 }
 
 // look queries the driver for the first time, with a short timeout: containers without a GPU

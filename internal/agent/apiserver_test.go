@@ -13,7 +13,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
-// All writes that tenants cause share one limit, and the reads of a handler have a separate limit.
+// TestRequestsToTheAPIServerAreLimited checks that all writes that tenants cause share one limit,
+// and the reads of a handler have a separate limit.
 func TestRequestsToTheAPIServerAreLimited(t *testing.T) {
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	const content = `{"apiVersion": "v1", "kind": "Config", "current-context": "c",

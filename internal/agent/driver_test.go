@@ -97,7 +97,8 @@ func TestReportDriver(t *testing.T) {
 	}
 }
 
-// If reportDriver cannot write the file for the doctor, the log reports the failure.
+// TestReportDriverWithoutItsFile checks that the log reports the failure if reportDriver cannot
+// write the file for the doctor.
 func TestReportDriverWithoutItsFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

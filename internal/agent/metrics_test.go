@@ -151,7 +151,8 @@ func lint(t *testing.T, all []series, gatherer prometheus.Gatherer) {
 	}
 }
 
-// Every series follows Prometheus' naming conventions, and docs/reference/metrics.md lists it.
+// TestMetrics checks that every series follows Prometheus' naming conventions, and
+// docs/reference/metrics.md lists it.
 func TestMetrics(t *testing.T) {
 	agent, patcher := assembled(t, func(*config.Config) {}).metrics, patcher(t).Metrics()
 	ofAgent, ofPatcher := registered(t, agent), registered(t, patcher)
@@ -179,7 +180,8 @@ func scrape(t *testing.T, p *parts) string {
 	return answer.Body.String()
 }
 
-// A pod that was deleted by force may still run while its namesake runs.
+// TestNamesakesHaveOneSeries checks that pods of one name have one series. A pod that was deleted
+// by force may still run while its namesake runs.
 func TestNamesakesHaveOneSeries(t *testing.T) {
 	p := assembled(t, func(cfg *config.Config) {
 		cfg.Metrics.LegacyNames = []string{config.LegacyVolcano, config.LegacyMetaGPU}

@@ -12,15 +12,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/announce"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/answer"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/detect"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/foreign"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/full"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/heartbeat"
+	"github.com/nri-vgpu/nri-vgpu/internal/agent/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/selfcheck"
 	"github.com/nri-vgpu/nri-vgpu/internal/agent/usage"
 	"github.com/nri-vgpu/nri-vgpu/internal/contexts"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
 	"github.com/nri-vgpu/nri-vgpu/internal/driverlib"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
+	kuberesize "github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/mps"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/internal/registry"
@@ -219,4 +228,52 @@ func newHook(cfg config.Config, inventory *gpu.Inventory, interposer *driverlib.
 		options.MPS = p.mps
 	}
 	return hook.New(options), nil
+}
+
+// newPods returns the cache of the node's pods, which informs the other parts of changes.
+func newPods(cfg config.Config, node string, client kubernetes.Interface, p *parts) (*pods.Cache, error) {
+	return pods.New(client, pods.Options{
+		Node: node, Wait: cfg.NRI.PodWait.Duration,
+		Gone: func(uid string) {
+			p.hook.PodGone(uid)
+			p.evictor.PodGone(uid)
+		},
+		Changed: func() {
+			p.hook.PodsChanged()
+			p.heartbeat.PodsChanged()
+			p.volcano.Poke()
+			p.announcer.Poke()
+			p.resizer.Poke()
+		},
+		Reads: func(annotation string) bool {
+			return request.Reads(annotation) || choice.Reads(annotation) || annotation == assign.Annotation ||
+				annotation == kuberesize.Annotation || annotation == kuberesize.ReportAnnotation
+		},
+		Affinity: request.FitAffinity,
+	})
+}
+
+// newAnswers sets the parts that answer the scheduler and report sizes on pods.
+func newAnswers(cfg config.Config, client kubernetes.Interface, p *parts, log *slog.Logger) {
+	changed := func() { p.heartbeat.Poke() }
+	p.volcano = answer.New(answer.Options{
+		Client: client, Config: cfg, Pods: p.pods, Places: p.hook, Changed: changed, Log: log,
+	})
+	p.announcer = announce.New(announce.Options{Client: client, Config: cfg, Pods: p.pods, Places: p.hook, Log: log})
+	p.resizer = resize.New(resize.Options{
+		Client: client, Config: cfg, Pods: p.pods, Places: p.hook, Ledger: p.ledger, Events: p.events, Changed: changed, Log: log,
+	})
+}
+
+func newHeartbeat(o Options, pooled daemon.Pooled, inventory *gpu.Inventory, client kubernetes.Interface, p *parts) *heartbeat.Heartbeat {
+	cfg := pooled.Config
+	return heartbeat.New(heartbeat.Options{
+		Node: o.Node, Pool: pooled.Pool, Config: cfg, Inventory: inventory, Ledger: p.ledger, Pods: p.pods, Plugin: p.hook, Events: p.events, Log: o.Log,
+		Full:    full.New(client, o.PodNamespace, o.PodName).Set,
+		Volcano: p.volcano.State,
+		Prepare: func(ctx context.Context, gpus []gpu.GPU) { prepare(ctx, p.contexts, gpus) },
+		Changed: func(gpus []gpu.GPU) error {
+			return cdispec.Write(cfg.Injection.CDIOutputDir, gpus, cfg.Injection.DriverCapabilities)
+		},
+	})
 }

@@ -114,7 +114,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// Ask soon returns an error if the agent is absent or hangs.
+// TestAgentAway checks that Ask soon returns an error if the agent is absent or hangs.
 func TestAgentAway(t *testing.T) {
 	err := Client{filepath.Join(t.TempDir(), "none")}.Ask(t.Context(), Ping, new(Pong))
 	if !errors.Is(err, ErrAway) || !strings.Contains(err.Error(), "DaemonSet nri-vgpu") {

@@ -46,7 +46,7 @@ func TestVersionFlag(t *testing.T) {
 	}
 }
 
-// On Windows, the names of programs have a suffix.
+// TestProgramNames checks the names of programs, which have a suffix on Windows.
 func TestProgramNames(t *testing.T) {
 	for _, path := range []string{"kubectl-vgpu", "/usr/bin/kubectl-vgpu", "kubectl-vgpu.exe", "./kubectl-vgpu.exe"} {
 		if got := programName(path); got != plugin {
@@ -55,7 +55,8 @@ func TestProgramNames(t *testing.T) {
 	}
 }
 
-// A missing program, a program that is not executable, and other errors have different exit statuses.
+// TestExitStatuses checks that a missing program, a program that is not executable, and other
+// errors have different exit statuses.
 func TestExitStatuses(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
 	if err := os.WriteFile(plain, []byte("text"), 0o600); err != nil {
@@ -103,7 +104,7 @@ func TestStatusesOfErrors(t *testing.T) {
 
 func programError(err error) error { return local.NewProgramError(err) }
 
-// The reference lists each exit status.
+// TestExitStatusesAreDocumented checks that the reference lists each exit status.
 func TestExitStatusesAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/cli.md")
 	if err != nil {
@@ -116,7 +117,8 @@ func TestExitStatusesAreDocumented(t *testing.T) {
 	}
 }
 
-// The habits of MetaGPU's users: short names, and flags that need no value here.
+// TestMgctlsHabits checks the habits of MetaGPU's users: short names, and flags that need no value
+// here.
 func TestMgctlsHabits(t *testing.T) {
 	const socket = "/nonexistent/socket"
 	for _, line := range []string{
@@ -131,7 +133,8 @@ func TestMgctlsHabits(t *testing.T) {
 	}
 }
 
-// Every command with a flag --output names the formats, refuses others, and offers JSON.
+// TestOutputFlags checks that every command with a flag --output names the formats, refuses others,
+// and offers JSON.
 func TestOutputFlags(t *testing.T) {
 	var with int
 	for _, root := range Commands() {
@@ -180,7 +183,7 @@ func kubeconfig(t *testing.T) string {
 	return path
 }
 
-// Descriptions are texts with an empty line between them, or one list.
+// TestDescribe checks that descriptions are texts with an empty line between them, or one list.
 func TestDescribe(t *testing.T) {
 	gather := func(name string) (description, error) {
 		if name == "missing" {
@@ -213,7 +216,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// The doctor's output ends with a newline in each format.
+// TestReportsEndWithANewline checks that the doctor's output ends with a newline in each format.
 func TestReportsEndWithANewline(t *testing.T) {
 	findings := []finding.Finding{{Check: "nri", Level: finding.Problem, Message: "off", Fix: "switch it on"}}
 	for _, format := range show.ReportFormats {

@@ -61,7 +61,7 @@ func (c *Child) Make(ctx context.Context, uuid string) (Made, error) {
 	}
 	if err := made.await(ctx); err != nil {
 		c.kill(made)
-		return nil, fmt.Errorf("%w%s", err, made.said())
+		return nil, fmt.Errorf("%w%s", err, made.errorOutput())
 	}
 	return made, nil
 }
@@ -113,7 +113,7 @@ func start(owner *Child, library, uuid string) (*child, error) {
 	go func() {
 		line, err := bufio.NewReader(io.LimitReader(output, 64)).ReadString('\n')
 		if err == nil && strings.TrimSpace(line) != "ready" {
-			err = fmt.Errorf("it said %q", line)
+			err = fmt.Errorf("the process printed %q", line)
 		}
 		c.ready <- err
 		_ = c.command.Wait()
@@ -149,8 +149,8 @@ func (c *child) await(ctx context.Context) error {
 	}
 }
 
-// said returns the error output of the process, once the process has ended.
-func (c *child) said() string {
+// errorOutput returns the error output of the process, once the process has ended.
+func (c *child) errorOutput() string {
 	if !c.ended() || c.errors.Len() == 0 {
 		return ""
 	}

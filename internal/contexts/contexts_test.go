@@ -117,7 +117,8 @@ func sizes(t *testing.T, f *fake, change func(*Options)) *Sizes {
 
 var gpus = []gpu.GPU{{UUID: "GPU-a", Healthy: true}, {UUID: "GPU-b"}, {UUID: "GPU-c", Healthy: true}}
 
-// The agent stores sizes: the next agent measures again only if the driver has changed.
+// TestSizesAreKept checks that the agent stores sizes, and that the next agent measures again only
+// if the driver has changed.
 func TestSizesAreKept(t *testing.T) {
 	first := &fake{context: 107 * mib, tells: true}
 	s := sizes(t, first, func(*Options) {})
@@ -175,7 +176,8 @@ func TestWhatCannotBeMeasured(t *testing.T) {
 	}
 }
 
-// A slow driver delays the callers of Prepare once, and the GPU does not count as tried.
+// TestASlowDriver checks that a slow driver delays the callers of Prepare once, and the GPU does
+// not count as tried.
 func TestASlowDriver(t *testing.T) {
 	s := sizes(t, &fake{hang: true}, func(*Options) {})
 	for i, longest := range []time.Duration{time.Second, 10 * time.Millisecond, 10 * time.Millisecond} {
@@ -192,7 +194,7 @@ func TestASlowDriver(t *testing.T) {
 	}
 }
 
-// The configured size takes precedence, and no measurement takes place.
+// TestOverride checks that the configured size takes precedence, and no measurement takes place.
 func TestOverride(t *testing.T) {
 	f := &fake{context: 107 * mib, tells: true}
 	s := sizes(t, f, func(o *Options) { o.Override = 64 * mib })

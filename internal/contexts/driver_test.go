@@ -98,8 +98,8 @@ func agentOn(t *testing.T, machine *simtest.Machine, file string, contained bool
 	return size, stderr.String()
 }
 
-// The agent measures a context on the host and in a container, in each way in which NVML lists
-// processes.
+// TestEveryRegime checks that the agent measures a context on the host and in a container, in each
+// way in which NVML lists processes.
 func TestEveryRegime(t *testing.T) {
 	for _, tt := range []struct {
 		regime          string
@@ -125,7 +125,8 @@ func TestEveryRegime(t *testing.T) {
 	}
 }
 
-// The next agent finds the stored size and makes no context.
+// TestARestartedAgentMeasuresNothing checks that the next agent finds the stored size and makes no
+// context.
 func TestARestartedAgentMeasuresNothing(t *testing.T) {
 	machine := machineWith(t, "")
 	truth, err := oracle.Open(machine.Dir)
@@ -144,7 +145,8 @@ func TestARestartedAgentMeasuresNothing(t *testing.T) {
 	}
 }
 
-// The agent measures a context beside a tenant, and logs the error of a full GPU.
+// TestGPUsThatAreUsed checks that the agent measures a context beside a tenant, and logs the error
+// of a full GPU.
 func TestGPUsThatAreUsed(t *testing.T) {
 	machine := machineWith(t, "")
 	tenant := simtest.StartHolder(t, machine)
@@ -189,7 +191,8 @@ func onlyGPU(t *testing.T, machine *simtest.Machine) string {
 	return gpus[0].UUID
 }
 
-// A driver that hangs in cuInit costs one process, and at most the available time.
+// TestADriverThatHangs checks that a driver that hangs in cuInit costs one process, and at most the
+// available time.
 func TestADriverThatHangs(t *testing.T) {
 	machine := machineWith(t, "init = 60s\n")
 	c, uuid := childOn(t, machine), onlyGPU(t, machine)
@@ -205,7 +208,8 @@ func TestADriverThatHangs(t *testing.T) {
 	}
 }
 
-// Is recognises the process that makes a context until the process has ended.
+// TestTheProcessIsKnown checks that Is recognises the process that makes a context until the
+// process has ended.
 func TestTheProcessIsKnown(t *testing.T) {
 	machine := machineWith(t, "")
 	c, uuid := childOn(t, machine), onlyGPU(t, machine)

@@ -31,14 +31,14 @@ type line struct {
 	written chan struct{}
 }
 
-// newLines returns a writer for a log's lines. After dropping lines, the writer calls tell with the
+// newLines returns a writer for a log's lines. After dropping lines, the writer calls report with the
 // number of dropped lines before it writes the next line.
-func newLines(out io.Writer, tell func(dropped int64)) *lines {
+func newLines(out io.Writer, report func(dropped int64)) *lines {
 	l := &lines{out: out, waiting: make(chan line, mostLines)}
 	go func() {
 		for next := range l.waiting {
 			if dropped := l.dropped.Swap(0); dropped > 0 {
-				tell(dropped)
+				report(dropped)
 			}
 			if next.written != nil {
 				close(next.written)

@@ -19,7 +19,8 @@ func TestBoundsAreDocumented(t *testing.T) {
 	documented.Bound(t, "log lines that no program reads", documented.Count(mostLines)+" lines wait")
 }
 
-// A pipe without a reader accepts 64 KiB.
+// TestALogThatNobodyReadsKeepsNobodyWaiting checks that writers do not wait for a log that nobody
+// reads. A pipe without a reader accepts 64 KiB.
 func TestALogThatNobodyReadsKeepsNobodyWaiting(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		read, write, err := os.Pipe()

@@ -36,7 +36,8 @@ func TestWorkIsNotWaitedForLonger(t *testing.T) {
 	})
 }
 
-// On a busy machine the result and the end of the time may be ready together.
+// TestWhatHasEndedIsNotLate checks that Do returns a result that is ready when the time ends. On a
+// busy machine both may be ready together.
 func TestWhatHasEndedIsNotLate(t *testing.T) {
 	for range 100 {
 		result, late, done := make(chan int, 1), make(chan time.Time, 1), make(chan struct{})

@@ -44,7 +44,8 @@ func stripped(t testing.TB, content []byte) []byte {
 	return out
 }
 
-// Any damage to a library results in a wrapped error or in a variant.
+// TestDamagedLibraries checks that any damage to a library results in a wrapped error or in a
+// variant.
 func TestDamagedLibraries(t *testing.T) {
 	theirs, err := os.ReadFile(driver(t, cuda, "cuInit", "cuGetProcAddress", "cuMemAlloc_v2", "cuFrob"))
 	if err != nil {

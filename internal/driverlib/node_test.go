@@ -17,7 +17,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/interposer/symbols"
 )
 
-// The libraries follow the driver, whether the driver is absent, installed or replaced.
+// TestNodeFollowsTheDriver checks that the libraries follow the driver, whether the driver is
+// absent, installed or replaced.
 func TestNodeFollowsTheDriver(t *testing.T) {
 	dir := t.TempDir()
 	at := filepath.Join(dir, cuda.Name)
@@ -79,7 +80,7 @@ func exportsAt(t *testing.T, dir string) []string {
 	return exportNames(t, content)
 }
 
-// A second Make with the same input uses the existing directory.
+// TestMakeAgain checks that a second Make with the same input uses the existing directory.
 func TestMakeAgain(t *testing.T) {
 	parent := t.TempDir()
 	paths := Paths{cuda.Name: driver(t, cuda, "cuInit", "cuGetProcAddress", "cuMemAlloc_v2")}
@@ -147,7 +148,7 @@ func TestSummaryIsShort(t *testing.T) {
 	}
 }
 
-// A loader's cache with wrong sizes yields its valid entries.
+// TestLoaderCache checks that a loader's cache with wrong sizes yields its valid entries.
 func TestLoaderCache(t *testing.T) {
 	entry := func(name, path uint32) []byte {
 		e := make([]byte, cacheEntrySize)

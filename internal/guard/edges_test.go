@@ -74,7 +74,7 @@ func local(t *testing.T) (*Guard, guardfile.Settings) {
 	return New(program), s
 }
 
-func TestARefusalSaysWhatToDo(t *testing.T) {
+func TestARefusalNamesTheRemedy(t *testing.T) {
 	g, _ := local(t)
 	if got := refused(t, g, wants("all")); !strings.Contains(got, "if nri-vgpu was removed, remove "+g.program) {
 		t.Errorf("of one that wants every GPU: %q", got)

@@ -35,10 +35,10 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTheGuardIsToldOfAllContainers checks that a runtime starts the guard on a node with long pods
+// TestTheGuardGetsAllContainers checks that a runtime starts the guard on a node with long pods
 // and containers. If a runtime cannot report all pods and containers to the guard, the runtime
 // starts without the guard. Every container could then get GPUs.
-func TestTheGuardIsToldOfAllContainers(t *testing.T) {
+func TestTheGuardGetsAllContainers(t *testing.T) {
 	wait(t)
 	n := newNode(t)
 	lengths := []int{1 << 20, nri.MostBytes - 1<<10}

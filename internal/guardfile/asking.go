@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -115,14 +114,6 @@ func WriteAsking(stateDir string, pods []Pod) error {
 // ReadAsking returns the pods that request GPUs, sorted.
 func ReadAsking(stateDir string) ([]Pod, error) {
 	return ReadAskingFile(paths.AskingPods(stateDir))
-}
-
-// RemoveAsking removes the list.
-func RemoveAsking(stateDir string) error {
-	if err := os.Remove(paths.AskingPods(stateDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the list of pods that request GPUs: %w", err)
-	}
-	return nil
 }
 
 // ReadAskingFile returns the pods that a list contains.

@@ -47,11 +47,11 @@ type account struct {
 	lease   uint32        // part until the next check; 0: the guarantee
 	beside  bool          // another container has a lease until the next check
 
-	room      time.Duration // the charge that count still accepts
-	untold    time.Duration // charge beyond room
-	charged   time.Duration // charge to report to the others
-	others    time.Duration // the others' charge to report to the container
-	othersPPM uint32        // the others' part of the GPU's time
+	room       time.Duration // the charge that count still accepts
+	unreported time.Duration // charge beyond room
+	charged    time.Duration // charge to report to the others
+	others     time.Duration // the others' charge to report to the container
+	othersPPM  uint32        // the others' part of the GPU's time
 }
 
 // shares reports whether the container lends and borrows. The maximum alone decides: a container

@@ -21,11 +21,11 @@ func (a *account) count(spent, passed time.Duration) {
 		return
 	}
 	a.room = min(a.room+passed, mostAtOnce)
-	a.untold = min(a.untold+spent, mostAtOnce)
-	told := min(a.untold, a.room)
-	a.untold -= told
-	a.room -= told
-	a.charged += told
+	a.unreported = min(a.unreported+spent, mostAtOnce)
+	reported := min(a.unreported, a.room)
+	a.unreported -= reported
+	a.room -= reported
+	a.charged += reported
 }
 
 // entitled returns the part of the GPU's time that the container may have, in parts per million.

@@ -40,7 +40,7 @@ func newCapped(t *testing.T, ppm uint32) container {
 	return c
 }
 
-func TestLoneContainerIsToldThatItIsAlone(t *testing.T) {
+func TestLoneContainerHasNoOthers(t *testing.T) {
 	c := newCapped(t, 300_000)
 	l, _ := newLender(t, c)
 	now := time.Hour
@@ -54,7 +54,7 @@ func TestLoneContainerIsToldThatItIsAlone(t *testing.T) {
 	}
 }
 
-func TestContainersAreToldWhatOthersWereCharged(t *testing.T) {
+func TestPagesHaveTheChargesOfOthers(t *testing.T) {
 	a, b, unlimited := newCapped(t, 300_000), newCapped(t, 600_000), newCapped(t, 1_000_000)
 	for _, test := range []struct {
 		name       string

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 const ms = time.Millisecond
@@ -188,16 +189,16 @@ func TestTheEndOfALenderTakesLeasesBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { l.Run(ctx); close(ended) }()
-	lent := uint64(0)
-	for end := time.Now().Add(10 * time.Second); lent == 0 && time.Now().Before(end); time.Sleep(ms) {
+	err := eventually.Wait(10*time.Second, "the lender lends", func() bool {
 		now := limits.Monotonic()
 		c.claim(uint64(now), now) // the container works, and its allowance is empty
-		lent, _ = c.lease()
-	}
+		lent, _ := c.lease()
+		return lent != 0
+	})
 	cancel()
 	<-ended
-	if lent == 0 {
-		t.Error("nothing was lent")
+	if err != nil {
+		t.Error(err)
 	}
 	if ppm, _ := c.lease(); ppm != 0 {
 		t.Errorf("a lease on %d ppm outlived its lender", ppm)

@@ -102,10 +102,10 @@ type Supervisor struct {
 	mu sync.Mutex
 	// daemon is the running daemon, nil if no daemon answers. If daemon is nil, reason is the
 	// cause.
-	daemon *daemon
-	reason string
-	told   bool   // whether an Event reported the absence of a daemon
-	said   string // the last logged reason
+	daemon   *daemon
+	reason   string
+	reported bool   // whether an Event reported the absence of a daemon
+	logged   string // the last logged reason
 }
 
 // New returns a supervisor that does nothing until Run.
@@ -286,10 +286,10 @@ func (s *Supervisor) up(d *daemon) {
 	}
 	s.daemon = d
 	s.metrics.ready.Set(1)
-	if s.told {
+	if s.reported {
 		s.Events.OnNode(events.MPSRecovered, "the MPS control daemon (process %d) serves %s", d.PID, strings.Join(d.GPUs, ", "))
 	}
-	s.told, s.said = false, ""
+	s.reported, s.logged = false, ""
 	s.Log.Info("connected to the MPS control daemon", "pid", d.PID, "gpus", d.GPUs)
 }
 
@@ -299,13 +299,13 @@ func (s *Supervisor) down(reason string) {
 	s.daemon, s.reason = nil, reason
 	s.metrics.ready.Set(0)
 	s.metrics.clients.Set(0)
-	if !s.told {
+	if !s.reported {
 		s.Events.OnNode(events.MPSUnavailable, "the MPS control daemon does not run: %s; the agent refuses pods on its GPUs until the daemon runs", reason)
 	}
-	if reason != s.said {
+	if reason != s.logged {
 		s.Log.Warn("failed to run the MPS control daemon", "reason", reason)
 	}
-	s.told, s.said = true, reason
+	s.reported, s.logged = true, reason
 }
 
 // Cgroup is the name of the cgroup in which the daemon and its servers run.

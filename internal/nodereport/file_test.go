@@ -131,7 +131,7 @@ func TestReadOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// TestReadBoundsTheLength checks that Read accepts a report of maxSize bytes, and no longer report.
+// TestReadBoundsTheLength checks that Read accepts a report of maxSize bytes, and no larger report.
 func TestReadBoundsTheLength(t *testing.T) {
 	path := filepath.Join(t.TempDir(), FileName)
 	report := `{"version":1,"heartbeat":"2026-03-01T12:00:00Z"}`
@@ -160,7 +160,7 @@ func TestFailuresOfFilesAreErrors(t *testing.T) {
 	}
 }
 
-func TestReadTellsMissing(t *testing.T) {
+func TestReadDetectsAMissingReport(t *testing.T) {
 	_, err := Read(filepath.Join(t.TempDir(), "none"))
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)

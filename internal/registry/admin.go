@@ -65,7 +65,7 @@ func (a *Admin) session(ctx context.Context) error {
 }
 
 func (a *Admin) answer(ctx context.Context, conn *net.UnixConn) {
-	raw, came := hear(conn)
+	raw, came := awaitMessage(conn)
 	if !came {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -64,7 +65,7 @@ func ParseHeldQuestion(raw []byte) (Claim, error) { return parseClaim(raw, heldM
 func HeldAnswer(held map[string]uint64) []byte {
 	raw := make([]byte, heldSize, heldSize+heldRecordSize*len(held))
 	count := uint32(0)
-	for _, uuid := range sortedKeys(held) {
+	for _, uuid := range slices.Sorted(maps.Keys(held)) {
 		bytes, ok := uuidBytes(uuid)
 		if !ok {
 			continue
@@ -78,15 +79,6 @@ func HeldAnswer(held map[string]uint64) []byte {
 	binary.LittleEndian.PutUint16(raw[6:], uint16(len(raw)))
 	binary.LittleEndian.PutUint32(raw[8:], count)
 	return raw
-}
-
-func sortedKeys(held map[string]uint64) []string {
-	keys := make([]string, 0, len(held))
-	for key := range held {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // uuidBytes parses a UUID of the form "GPU-…" or "MIG-…".

@@ -255,7 +255,7 @@ func TestAFloodOfHeldQuestions(t *testing.T) {
 	})
 }
 
-func TestWithoutHoldingsNothingIsSaid(t *testing.T) {
+func TestWithoutHoldingsTheAnswerIsEmpty(t *testing.T) {
 	h := newHouse(t)
 	h.contain(os.Getpid(), id)
 	h.serve()

@@ -105,8 +105,8 @@ func (l *listener) accept() (c rawConn, ok bool, err error) {
 // longer than the read.
 type rawConn struct{ fd int }
 
-// said returns the message of the connection, if the message has already arrived.
-func (c rawConn) said() (message []byte, came bool) { return receiveNow(c.fd) }
+// arrived returns the message of the connection, if the message has already arrived.
+func (c rawConn) arrived() (message []byte, came bool) { return receiveNow(c.fd) }
 
 func receiveNow(fd int) (message []byte, came bool) {
 	message, _, err := receive(fd)

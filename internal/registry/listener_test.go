@@ -97,7 +97,7 @@ func TestARepeatedFailureIsLoggedOnce(t *testing.T) {
 		err  string
 		want int // lines in the log
 	}{{"full", 1}, {"full", 1}, {"gone", 2}, {"gone", 2}, {"full", 3}} {
-		s.tell(errors.New(tt.err))
+		s.logOnce(errors.New(tt.err))
 		if got := log.lines(); got != tt.want {
 			t.Errorf("after failure %d, %q, the log has %d lines, want %d", i, tt.err, got, tt.want)
 		}
@@ -157,9 +157,9 @@ func empty(t *testing.T, conn net.Conn) {
 	}
 }
 
-// TestAnEmptyPacketSaysNothing checks that an empty packet carries no claim, and is not a malformed
+// TestAnEmptyPacketIsNoMessage checks that an empty packet carries no claim, and is not a malformed
 // message.
-func TestAnEmptyPacketSaysNothing(t *testing.T) {
+func TestAnEmptyPacketIsNoMessage(t *testing.T) {
 	h := newHouse(t)
 	h.contain(os.Getpid(), id)
 	l, err := openListener(h.Path, 0o666)

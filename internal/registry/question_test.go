@@ -67,7 +67,7 @@ func (h *house) ask(question agentapi.Question) (agentapi.Pong, error) {
 	return pong, agentapi.Client{Socket: h.Path}.Ask(h.Context(), question, &pong)
 }
 
-func TestWhoAsksIsToldByTheKernel(t *testing.T) {
+func TestTheKernelIdentifiesTheAsker(t *testing.T) {
 	h, a := questions(t)
 	pong, err := h.ask(agentapi.Ping)
 	if err != nil || pong.Node != uid+"/"+id {

@@ -158,11 +158,11 @@ func (r *Registry) remove(known *registered) {
 }
 
 // claim records a process's report about itself. A later claim replaces an earlier claim.
-func (r *Registry) claim(pid int, said Claim) {
+func (r *Registry) claim(pid int, claim Claim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if known, ok := r.processes[pid]; ok {
-		known.Claim = &said
+		known.Claim = &claim
 	}
 }
 

@@ -95,14 +95,14 @@ type Server struct {
 func (s *Server) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.Serve(ctx); err != nil && ctx.Err() == nil {
-			s.tell(err)
+			s.logOnce(err)
 		}
 		loop.Sleep(ctx, sweepInterval)
 	}
 }
 
-// tell logs a repeated failure once.
-func (s *Server) tell(err error) {
+// logOnce logs a repeated failure once.
+func (s *Server) logOnce(err error) {
 	if s.failure.Note(err) == loop.Failed {
 		s.Log.Error("failed to open the registration socket; limits still hold", "error", err)
 	}
@@ -145,7 +145,7 @@ func (s *Server) acceptLoop(ctx context.Context, l *listener) error {
 		case ctx.Err() != nil:
 			return errors.New("the socket was removed")
 		case err != nil: // for example, no descriptor is free; further processes stay unregistered
-			s.tell(err)
+			s.logOnce(err)
 			loop.Sleep(ctx, sweepInterval)
 		default:
 			l.pauseBatch()
@@ -220,7 +220,7 @@ func (s *Server) receive(ctx context.Context, c rawConn) (listed bool) {
 		c.close()
 		return false
 	}
-	raw, came := c.said()
+	raw, came := c.arrived()
 	if came && !IsHeldQuestion(raw) && !agentapi.IsQuestion(raw) {
 		s.takeRegistration(c, who, raw)
 		return who.known
@@ -280,7 +280,7 @@ func (s *Server) attend(ctx context.Context, conn *net.UnixConn, who caller, raw
 // serve reads and answers the message of a connection that has a place in the queue.
 func (s *Server) serve(ctx context.Context, conn *net.UnixConn, who caller, raw []byte, came bool) {
 	if !came {
-		raw, came = hear(conn)
+		raw, came = awaitMessage(conn)
 	}
 	if came && IsHeldQuestion(raw) {
 		s.queue.leave(who.Container)
@@ -312,8 +312,8 @@ func (s *Server) serveHeld(ctx context.Context, conn *net.UnixConn, who caller, 
 	s.hold(ctx, conn, &who, raw)
 }
 
-// said returns the message of a connection, if the message has already arrived.
-func said(conn *net.UnixConn) (message []byte, came bool) {
+// arrived returns the message of a connection, if the message has already arrived.
+func arrived(conn *net.UnixConn) (message []byte, came bool) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, false
@@ -325,8 +325,8 @@ func said(conn *net.UnixConn) (message []byte, came bool) {
 	return message, came && err == nil
 }
 
-// hear waits for the message of a connection and returns it.
-func hear(conn *net.UnixConn) (message []byte, came bool) {
+// awaitMessage waits for the message of a connection and returns the message.
+func awaitMessage(conn *net.UnixConn) (message []byte, came bool) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, false
@@ -340,7 +340,7 @@ func hear(conn *net.UnixConn) (message []byte, came bool) {
 	})
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		_ = conn.SetReadDeadline(time.Time{})
-		return said(conn) // the message may have arrived while this process did not run
+		return arrived(conn) // the message may have arrived while this process did not run
 	}
 	return message, came && err == nil
 }

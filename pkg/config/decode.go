@@ -4,6 +4,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -40,7 +41,7 @@ func (d *decoder) table(path string, tree map[string]any, into reflect.Value) {
 		full := join(path, key)
 		field, known := fields[key]
 		if !known {
-			d.bad(full, "is unknown; allowed here: %s", strings.Join(sortedKeys(fields), ", "))
+			d.bad(full, "is unknown; allowed here: %s", strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
 			continue
 		}
 		d.value(full, tree[key], field)
@@ -174,15 +175,6 @@ func fieldsByKey(v reflect.Value) map[string]reflect.Value {
 		fields[v.Type().Field(i).Tag.Get("toml")] = v.Field(i)
 	}
 	return fields
-}
-
-func sortedKeys(fields map[string]reflect.Value) []string {
-	keys := make([]string, 0, len(fields))
-	for key := range fields {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 func join(path, key string) string {

@@ -183,9 +183,9 @@ func TestQuestionsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestAHangingDriverTellsNoProcesses checks that a query fails at once while the driver hangs, and
+// TestAHangingDriverListsNoProcesses checks that a query fails at once while the driver hangs, and
 // succeeds after the driver has recovered.
-func TestAHangingDriverTellsNoProcesses(t *testing.T) {
+func TestAHangingDriverListsNoProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		inv := NewInventory(script(func() ([]GPU, error) { <-hang; return two(), nil }), time.Second)

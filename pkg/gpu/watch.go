@@ -55,16 +55,16 @@ func (i *Inventory) Watch(ctx context.Context, source Events, opts WatchOptions)
 		case <-ctx.Done():
 			return
 		case <-time.After(eventPatience + i.timeout):
-			opts.tell(failure.Note(errSilent), errSilent)
+			opts.noteReports(failure.Note(errSilent), errSilent)
 		case r := <-reports:
 			switch {
 			case r.err == nil:
-				opts.tell(failure.Note(nil), nil)
+				opts.noteReports(failure.Note(nil), nil)
 				i.take(ctx, r.xid, ignored, opts)
 			case errors.Is(r.err, ErrNoEvent):
-				opts.tell(failure.Note(nil), nil)
+				opts.noteReports(failure.Note(nil), nil)
 			default:
-				opts.tell(failure.Note(r.err), r.err)
+				opts.noteReports(failure.Note(r.err), r.err)
 			}
 		}
 	}
@@ -84,10 +84,10 @@ func (i *Inventory) take(ctx context.Context, x XID, ignored func(uint64) bool, 
 	}
 }
 
-// tell logs once when the driver's reports become unavailable, and once when
-// they are available again. tell triggers a refresh when the reports become
+// noteReports logs once when the driver's reports become unavailable, and once when
+// they are available again. noteReports triggers a refresh when the reports become
 // unavailable.
-func (o WatchOptions) tell(change loop.Change, err error) {
+func (o WatchOptions) noteReports(change loop.Change, err error) {
 	switch change {
 	case loop.Unchanged:
 	case loop.Recovered:

@@ -30,8 +30,8 @@ func ref(c adjust.Container) pods.Ref {
 	return pods.Ref{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
 }
 
-// tell writes an Event about a container's pod.
-func (h *Hook) tell(c adjust.Container, reason kubeevents.Reason, format string, args ...any) {
+// writeEvent writes an Event about a container's pod.
+func (h *Hook) writeEvent(c adjust.Container, reason kubeevents.Reason, format string, args ...any) {
 	if h.opts.Events == nil {
 		return
 	}
@@ -44,12 +44,12 @@ func (h *Hook) tell(c adjust.Container, reason kubeevents.Reason, format string,
 	h.opts.Events.OnPod(about, reason, format, args...)
 }
 
-// tellRefusal writes an Event about a refused container. tellRefusal writes no Event if the API
-// server did not return the pod: kubelet's own event must suffice.
-func (h *Hook) tellRefusal(c adjust.Container, err error) {
+// reportRefusal writes an Event about a refused container. If the API server did not return the pod,
+// reportRefusal writes no Event, and only kubelet's own event reports the refusal.
+func (h *Hook) reportRefusal(c adjust.Container, err error) {
 	var refusal *adjust.RefusalError
 	if errors.As(err, &refusal) && refusal.Reason != adjust.ReasonPodUnknown {
-		h.tell(c, kubeevents.VGPURefused, "container %q: %v", refusal.Container, refusal.Err)
+		h.writeEvent(c, kubeevents.VGPURefused, "container %q: %v", refusal.Container, refusal.Err)
 	}
 	var noRoom *placement.NoRoomError
 	if h.opts.Room != nil && errors.As(err, &noRoom) {
@@ -57,8 +57,8 @@ func (h *Hook) tellRefusal(c adjust.Container, err error) {
 	}
 }
 
-// tellGrant records that a container found room.
-func (h *Hook) tellGrant(c adjust.Container) {
+// reportGrant records that a container found room.
+func (h *Hook) reportGrant(c adjust.Container) {
 	if h.opts.Room != nil {
 		h.opts.Room.Granted(ref(c))
 	}

@@ -47,7 +47,7 @@ func (w *told) all() []string {
 	return slices.Clone(w.events)
 }
 
-func TestARefusalIsAnEventThatSaysWhatWasFree(t *testing.T) {
+func TestARefusalIsAnEventWithTheFreeCapacity(t *testing.T) {
 	n := newNode(t)
 	pod := n.pod("huge", "main=16385")
 	if _, err := n.create("huge"); err == nil {
@@ -74,9 +74,9 @@ func TestAnEventAboutAStaticPodIsOnItsMirror(t *testing.T) {
 	}
 }
 
-// TestWhoFindsRoomAndWhoDoesNotIsTold checks that only refusals of pods without room reach the
+// TestRefusalsAndGrantsAreReported checks that only refusals of pods without room reach the
 // evictor.
-func TestWhoFindsRoomAndWhoDoesNotIsTold(t *testing.T) {
+func TestRefusalsAndGrantsAreReported(t *testing.T) {
 	n := newNode(t)
 	n.pod("huge", "main=16385")
 	n.pod("small", "main=1024")

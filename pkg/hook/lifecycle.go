@@ -31,8 +31,8 @@ import (
 // The hook releases the allocation of a deleted or ended pod once none of its containers is live.
 // Therefore a restarting container keeps its GPU, and a force-deleted pod holds its GPU until its
 // containers are gone. Each event and each sweep triggers the release, because events may be lost.
-// A sweep also checks the first process of each container, and thereby detects ends that the
-// runtime did not report.
+// A sweep also checks the first process of each container, to detect ends that the runtime did
+// not report.
 
 // SweepInterval is the time between sweeps.
 const SweepInterval = 2 * time.Second
@@ -84,7 +84,7 @@ func (h *Hook) Sweep() {
 		return
 	}
 	h.compare()
-	h.bury(time.Now())
+	h.dropUnreported(time.Now())
 	h.mu.Lock()
 	h.audit()
 	h.completeAll()
@@ -112,13 +112,13 @@ func (h *Hook) Sweep() {
 // unstarted exceeds the time that runtimes take for creation and start.
 const unstarted = 5 * time.Minute
 
-// bury drops containers whose exit the runtime never reported, as happens after a
+// dropUnreported drops containers whose exit the runtime never reported, as happens after a
 // runtime restart.
-func (h *Hook) bury(now time.Time) {
+func (h *Hook) dropUnreported(now time.Time) {
 	h.mu.Lock()
 	live, unadjusted := maps.Clone(h.live), maps.Clone(h.unadjusted)
 	h.mu.Unlock()
-	// bury checks processes without h.mu, so that the check delays no handler.
+	// dropUnreported checks processes without h.mu, so that the check delays no handler.
 	maps.DeleteFunc(live, func(_ string, c liveContainer) bool {
 		failed := c.process.pid == 0 && !c.created.IsZero() && now.Sub(c.created) > unstarted && !h.opts.Pods.Alive(c.podUID)
 		return !failed && !c.process.ended(h.opts.Proc)
@@ -193,7 +193,7 @@ func (h *Hook) Run(ctx context.Context) {
 // until the pods are synced and the runtime has listed its containers. Before the listing, the
 // absence of a container proves nothing. The caller holds h.mu.
 func (h *Hook) releaseIfGone(podUID string) {
-	if !h.synchronized || !h.opts.Pods.HasSynced() || h.opts.Pods.Alive(podUID) || h.lives(podUID) {
+	if !h.synchronized || !h.opts.Pods.HasSynced() || h.opts.Pods.Alive(podUID) || h.podLives(podUID) {
 		return
 	}
 	if !h.opts.Ledger.Holds(podUID) && !h.opts.Store.HasFiles(podUID) {
@@ -229,7 +229,7 @@ func (h *Hook) liveChanged() {
 	}
 }
 
-func (h *Hook) lives(podUID string) bool {
+func (h *Hook) podLives(podUID string) bool {
 	for _, c := range h.live {
 		if c.podUID == podUID {
 			return true
@@ -381,16 +381,16 @@ func (h *Hook) reportUnadjusted(c adjust.Container, why error) {
 	log := h.opts.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
 	if !h.opts.Config.Guard.StopUnadjusted {
 		log.Error("found a container that runs without limits: delete its pod", "error", why)
-		h.tell(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits, because it was created while nri-vgpu was down: delete the pod (guard.stop_unadjusted in config.toml would have stopped it)", c.Name)
+		h.writeEvent(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits, because it was created while nri-vgpu was down: delete the pod (guard.stop_unadjusted in config.toml would have stopped it)", c.Name)
 		return
 	}
 	if err := stop(c, h.opts.Proc); err != nil {
 		log.Error("failed to stop a container that runs without limits: delete its pod", "error", err)
-		h.tell(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits and cannot be stopped (%v): delete the pod", c.Name, err)
+		h.writeEvent(c, kubeevents.VGPUUnadjusted, "container %q runs without its limits and cannot be stopped (%v): delete the pod", c.Name, err)
 		return
 	}
 	log.Warn("stopped a container that ran without limits", "error", why)
-	h.tell(c, kubeevents.VGPUStopped, "container %q was stopped, because it ran without its limits: it was created while nri-vgpu was down", c.Name)
+	h.writeEvent(c, kubeevents.VGPUStopped, "container %q was stopped, because it ran without its limits: it was created while nri-vgpu was down", c.Name)
 }
 
 // carriesOurs reports whether a container mounts its own nri-vgpu files, and not

@@ -182,10 +182,10 @@ func (e *edge) report(c adjust.Container, result outcome, err error) error {
 	switch {
 	case err != nil:
 		e.opts.Metrics.refused(err)
-		e.tellRefusal(c, err)
+		e.reportRefusal(c, err)
 		log.Warn("refused a container", "error", err)
 	case result == outcomeGranted:
-		e.tellGrant(c)
+		e.reportGrant(c)
 		log.Info("assigned a container its part of a GPU")
 	default:
 		log.Debug("checked a container without GPUs", "outcome", result)

@@ -211,9 +211,9 @@ func TestDeviceNodes(t *testing.T) {
 	}
 }
 
-// TestOutcomesAreTold checks that the hook reports one outcome for each container that requests a
+// TestOutcomesAreReported checks that the hook reports one outcome for each container that requests a
 // part of a GPU, and no outcome for other containers.
-func TestOutcomesAreTold(t *testing.T) {
+func TestOutcomesAreReported(t *testing.T) {
 	n := newNode(t)
 	type outcome struct {
 		pod, container string

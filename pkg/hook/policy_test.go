@@ -156,7 +156,7 @@ func withOvercommit(percent int) nodeOption {
 	return func(n *node) { n.cfg.Memory.OvercommitPercent = percent }
 }
 
-func TestContainersAreToldWhatAContextTakes(t *testing.T) {
+func TestPagesHaveTheSizeOfAContext(t *testing.T) {
 	n := newNode(t, func(n *node) { n.cfg.Memory.ContextMiB = 128 })
 	n.pod("u", "main=1024")
 	mustCreate(t, n, "u")

@@ -70,9 +70,9 @@ func TestFirstProcess(t *testing.T) {
 	}
 }
 
-// TestAnEndThatWasNotToldFreesTheGPU checks that the hook releases the GPUs of containers whose end
+// TestAnUnreportedEndFreesTheGPU checks that the hook releases the GPUs of containers whose end
 // the runtime did not report because of its restart.
-func TestAnEndThatWasNotToldFreesTheGPU(t *testing.T) {
+func TestAnUnreportedEndFreesTheGPU(t *testing.T) {
 	proc := t.TempDir()
 	n := newNode(t, func(n *node) { n.proc = proc })
 	for pid, uid := range []string{"synced", "started", "unknown", "lives"} {
@@ -120,8 +120,8 @@ func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	n.deletePod("u")
 	changes := 0
 	n.hook.opts.LiveChanged = func() { changes++ }
-	bury := func(after time.Duration) { n.hook.bury(time.Now().Add(after)) }
-	bury(unstarted - time.Minute)
+	drop := func(after time.Duration) { n.hook.dropUnreported(time.Now().Add(after)) }
+	drop(unstarted - time.Minute)
 	if changes != 0 {
 		t.Errorf("%d changes were told of none", changes)
 	}
@@ -129,7 +129,7 @@ func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	if _, ok := n.ledger.Get("u", "main"); !ok {
 		t.Error("it was freed while it may yet start")
 	}
-	bury(unstarted + time.Minute)
+	drop(unstarted + time.Minute)
 	if changes != 1 {
 		t.Errorf("%d changes were told of 1", changes)
 	}
@@ -171,7 +171,7 @@ func TestARunningContainerGoesBeforeItsFiles(t *testing.T) {
 	}
 }
 
-func TestWhatNoSpecAsksForIsSaid(t *testing.T) {
+func TestAllocationsWithoutARequestAreReported(t *testing.T) {
 	n := newNode(t)
 	pod := n.pod("u", "main=4096")
 	n.pod("v", "main=4096")

@@ -136,7 +136,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-func TestCreateSaysWhatMaximumIsAllowed(t *testing.T) {
+func TestCreateNamesTheAllowedMaximum(t *testing.T) {
 	err := limits.Create(t.TempDir(), []limits.Device{between(300_000, 200_000)})
 	if want := "want 0 or 300001 to 1000000"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)

@@ -58,9 +58,9 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestObserveTellsLooksApart checks that consecutive observations of equal size
+// TestObserveNumbersObservations checks that consecutive observations of equal size
 // differ, even with an empty observation between them. Processes must detect each observation.
-func TestObserveTellsLooksApart(t *testing.T) {
+func TestObserveNumbersObservations(t *testing.T) {
 	dir := t.TempDir()
 	if err := limits.Create(dir, []limits.Device{device(gpuA, 4<<30, 1)}); err != nil {
 		t.Fatal(err)

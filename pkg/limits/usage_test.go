@@ -220,7 +220,7 @@ func TestWayNames(t *testing.T) {
 	}
 }
 
-func TestReadUsageBoundsWhatIsSaidOfMeasurements(t *testing.T) {
+func TestReadUsageBoundsMeasurements(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		written [4]uint32

@@ -32,7 +32,7 @@ const (
 // for no change, before the agent's first report and if the Node never had a GPU. condition also
 // returns nil if it finds no problem, but the agent does not know the node's pods yet.
 func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now time.Time) *corev1.NodeCondition {
-	say := func(status corev1.ConditionStatus, reason, message string) *corev1.NodeCondition {
+	newCondition := func(status corev1.ConditionStatus, reason, message string) *corev1.NodeCondition {
 		return &corev1.NodeCondition{Type: ConditionReady, Status: status, Reason: reason, Message: message}
 	}
 	known := currentCondition(node) != nil
@@ -42,24 +42,24 @@ func condition(o Observation, node *corev1.Node, staleAfter time.Duration, now t
 	case len(o.Report.GPUs) == 0 && !known:
 		return nil
 	case o.Age(now) > staleAfter:
-		return say(corev1.ConditionFalse, ReasonAgentAway, "the agent does not report: check the state and the log of its pod")
+		return newCondition(corev1.ConditionFalse, ReasonAgentAway, "the agent does not report: check the state and the log of its pod")
 	case !o.Report.PluginRegistered:
-		return say(corev1.ConditionFalse, ReasonPluginNotRegistered, "the NRI plugin is not registered with the container runtime: see the agent's log")
+		return newCondition(corev1.ConditionFalse, ReasonPluginNotRegistered, "the NRI plugin is not registered with the container runtime: see the agent's log")
 	case len(o.Report.GPUs) == 0:
-		return say(corev1.ConditionFalse, ReasonNoGPU, noGPU(o.Report.LeftOut))
+		return newCondition(corev1.ConditionFalse, ReasonNoGPU, noGPU(o.Report.LeftOut))
 	}
 	if n := o.Report.Unadjusted; n > 0 {
-		return say(corev1.ConditionFalse, ReasonUnadjusted,
+		return newCondition(corev1.ConditionFalse, ReasonUnadjusted,
 			fmt.Sprintf("containers that run without their limits: %d: delete the pods that the Events VGPUUnadjusted name", n))
 	}
 	if bad := unhealthy(o.Report.GPUs); len(bad) > 0 {
-		return say(corev1.ConditionFalse, ReasonGPUUnhealthy,
+		return newCondition(corev1.ConditionFalse, ReasonGPUUnhealthy,
 			fmt.Sprintf("%d of %d GPUs accept no new containers: %s", len(bad), len(o.Report.GPUs), strings.Join(bad, "; ")))
 	}
 	if o.Report.Sums == nil {
 		return nil // the Node still offers its previous resources, if any
 	}
-	return say(corev1.ConditionTrue, ReasonGPUsHealthy, fmt.Sprintf("GPUs that accept containers: %d", len(o.Report.GPUs)))
+	return newCondition(corev1.ConditionTrue, ReasonGPUsHealthy, fmt.Sprintf("GPUs that accept containers: %d", len(o.Report.GPUs)))
 }
 
 // noGPU returns why a node offers no GPU.

@@ -3,6 +3,8 @@
 package nodestatus
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 // published bounds the time from the agent's report to the change of the Node.
@@ -99,15 +102,12 @@ func TestPatcherWritesFitLabels(t *testing.T) {
 
 func waitLabels(t *testing.T, r *rig, want map[string]string) {
 	t.Helper()
-	for end := time.Now().Add(promptly); ; time.Sleep(10 * time.Millisecond) {
-		diff := cmp.Diff(want, r.labels(), cmpopts.EquateEmpty())
-		if diff == "" {
-			return
+	eventually.Succeeds(t, promptly, "the Node has the labels", func(context.Context) error {
+		if diff := cmp.Diff(want, r.labels(), cmpopts.EquateEmpty()); diff != "" {
+			return fmt.Errorf("labels (-want +got):\n%s\nlog:\n%s", diff, r.log)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("labels (-want +got):\n%s\nlog:\n%s", diff, r.log)
-		}
-	}
+		return nil
+	})
 }
 
 // TestPatcherKeepsTurnsInUse checks that a patcher in another mode removes the labels, and offers as

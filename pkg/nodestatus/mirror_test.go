@@ -76,7 +76,7 @@ func TestMirrorTakesAStateOfTheSameVersion(t *testing.T) {
 	}
 }
 
-func TestMirrorTellsNewsWithoutBlocking(t *testing.T) {
+func TestMirrorNotifiesWithoutBlocking(t *testing.T) {
 	m := newMirror()
 	for _, rv := range []string{"1", "2", "3"} {
 		m.observe(atVersion(rv))

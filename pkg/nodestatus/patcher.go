@@ -185,7 +185,7 @@ func (p *Patcher) reflector() *cache.Reflector {
 func (p *Patcher) sync(ctx context.Context) time.Duration {
 	now := time.Now()
 	observed, err := p.reports.observe(now)
-	p.say("report", err)
+	p.logOnce("report", err)
 	node, synced := p.node.get()
 	if node == nil {
 		p.metrics.reconciles.WithLabelValues(resultUnknown).Inc()
@@ -229,11 +229,11 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, want offer, p
 	reason := p.reason(patch, want)
 	if d := p.pace.wait(reason == reasonRestore, time.Now()); d > 0 {
 		p.metrics.reconciles.WithLabelValues(resultDeferred).Inc()
-		p.sayContested(reason, node, patch)
+		p.logContested(reason, node, patch)
 		return node, d, "a write is due and waits for the rate limit"
 	}
 	patched, err := p.write(ctx, patch)
-	p.say("patch", err)
+	p.logOnce("patch", err)
 	if err != nil {
 		p.metrics.failures.Inc()
 		p.metrics.reconciles.WithLabelValues(resultFailed).Inc()
@@ -248,7 +248,7 @@ func (p *Patcher) converge(ctx context.Context, node *corev1.Node, want offer, p
 	p.pace.succeeded()
 	p.volcano.written(patch.Annotations, observed, time.Now())
 	p.metrics.reconciles.WithLabelValues(resultWritten).Inc()
-	p.sayWritten(reason, why, want.resources, patch)
+	p.logWritten(reason, why, want.resources, patch)
 	return patched, 0, ""
 }
 
@@ -343,9 +343,9 @@ func absence(node string, synced bool) string {
 	return "the API server has not answered yet"
 }
 
-func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch) {
+func (p *Patcher) logWritten(reason, why string, desired Resources, patch Patch) {
 	p.metrics.patches.WithLabelValues(reason).Inc()
-	p.say("contested", nil)
+	p.logOnce("contested", nil)
 	attrs := []any{"node", p.opts.NodeName, "resources", strings.Join(patch.Resources(), ",")}
 	if len(patch.Labels) > 0 {
 		attrs = append(attrs, "labels", len(patch.Labels))
@@ -370,16 +370,16 @@ func (p *Patcher) sayWritten(reason, why string, desired Resources, patch Patch)
 
 var errContested = errors.New("another program keeps changing the node's resources; restoring them more slowly")
 
-func (p *Patcher) sayContested(reason string, node *corev1.Node, patch Patch) {
+func (p *Patcher) logContested(reason string, node *corev1.Node, patch Patch) {
 	if reason != reasonRestore {
 		return
 	}
-	p.say("contested", errContested,
+	p.logOnce("contested", errContested,
 		"node", node.Name, "resources", strings.Join(patch.Resources(), ","), "writer", lastWriter(node))
 }
 
-// say logs each new error on a topic once.
-func (p *Patcher) say(topic string, err error, attrs ...any) {
+// logOnce logs each new error on a topic once.
+func (p *Patcher) logOnce(topic string, err error, attrs ...any) {
 	if p.said.Note(topic, err) == loop.Failed {
 		p.opts.Log.Warn(err.Error(), attrs...)
 	}

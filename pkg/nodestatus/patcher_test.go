@@ -314,7 +314,7 @@ func TestPatcherSlowsDownInAFight(t *testing.T) {
 	}
 }
 
-func TestPatcherTellsItsState(t *testing.T) {
+func TestPatcherReportsItsState(t *testing.T) {
 	t.Parallel()
 	cfg := nativeOnly()
 	r := startRig(t, cfg, time.Minute)

@@ -27,7 +27,7 @@ func (p *Patcher) Remove(ctx context.Context) error {
 		if clean {
 			return nil
 		}
-		p.say("remove", err)
+		p.logOnce("remove", err)
 		if !loop.Sleep(ctx, removeRetry) {
 			return fmt.Errorf("remove nri-vgpu's entries from node %q: %w, last: %w", p.opts.NodeName, ctx.Err(), err)
 		}

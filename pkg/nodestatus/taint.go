@@ -59,7 +59,7 @@ func (p *Patcher) keepTaint(ctx context.Context, node *corev1.Node, o Observatio
 		return
 	}
 	err := p.writeTaints(ctx, node, list)
-	p.say("taint", err)
+	p.logOnce("taint", err)
 	if err != nil {
 		p.taintAfter = now.Add(taintRetry)
 		return

@@ -47,7 +47,7 @@ func (r *registration) plan(node *corev1.Node, o Observation, desired Resources,
 	if register := volcano.Registered(o.Report.GPUs, cfg); node.Annotations[volcano.Register] != register {
 		changes[volcano.Register] = &register
 	}
-	if r.owes(node.Annotations[volcano.Handshake], o.Report.Volcano.Missed, now.Sub(r.answered)) {
+	if r.mustAnswer(node.Annotations[volcano.Handshake], o.Report.Volcano.Missed, now.Sub(r.answered)) {
 		answer := volcano.Reported(now)
 		changes[volcano.Handshake] = &answer
 	}
@@ -57,9 +57,9 @@ func (r *registration) plan(node *corev1.Node, o Observation, desired Resources,
 	return changes
 }
 
-// owes reports whether the patcher must answer the scheduler now, either because the scheduler asks
-// or because the scheduler has missed the GPUs.
-func (r *registration) owes(handshake string, missed int, since time.Duration) bool {
+// mustAnswer reports whether the patcher must answer the scheduler now, either because the scheduler
+// asks or because the scheduler has missed the GPUs.
+func (r *registration) mustAnswer(handshake string, missed int, since time.Duration) bool {
 	return volcano.Asks(handshake) && since >= answerInterval || missed != r.missed && since >= missedInterval
 }
 

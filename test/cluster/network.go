@@ -193,7 +193,7 @@ func (l link) connectPods(network *netlink.Handle) error {
 		return fmt.Errorf("range of pods: %w", err)
 	}
 	if err := network.RouteAdd(&netlink.Route{Dst: pods, Gw: l.node.Addr().AsSlice()}); err != nil {
-		return fmt.Errorf("lead to the pods %s: %w", l.pods, err)
+		return fmt.Errorf("add the route to the pods %s: %w", l.pods, err)
 	}
 	return nil
 }

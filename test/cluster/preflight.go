@@ -19,11 +19,11 @@ func preflight() error {
 	}
 	var missing []error
 	if !hasOverlay() && (exec.Command("modprobe", "overlay").Run() != nil || !hasOverlay()) {
-		missing = append(missing, errors.New("the kernel has no overlay file system: use one that has"))
+		missing = append(missing, errors.New("the kernel has no overlay file system: use a kernel with CONFIG_OVERLAY_FS"))
 	}
 	for _, ns := range []string{"cgroup", "ipc", "mnt", "net", "pid", "uts"} {
 		if _, err := os.Stat("/proc/self/ns/" + ns); err != nil {
-			missing = append(missing, fmt.Errorf("the kernel has no %s namespaces: use one that has", ns))
+			missing = append(missing, fmt.Errorf("the kernel has no %s namespaces: use a kernel with these namespaces", ns))
 		}
 	}
 	for program, packageName := range map[string]string{"nsenter": "util-linux", "gcc": "gcc libc6-dev"} {

@@ -125,9 +125,9 @@ const answerAge = 400 * time.Millisecond
 // promised is the greatest error of an answer, in points.
 const promised = 2
 
-// TestMgctlTellsWhatTheOracleSays checks that mgctl in a container reports only the container's
+// TestMgctlAgreesWithTheOracle checks that mgctl in a container reports only the container's
 // processes, with the oracle's measurements. On the node mgctl reports all processes.
-func TestMgctlTellsWhatTheOracleSays(t *testing.T) {
+func TestMgctlAgreesWithTheOracle(t *testing.T) {
 	pods := map[string]*corev1.Pod{}
 	parts := map[string]int64{"thirty": 30, "fifty": 50}
 	for name, n := range parts {

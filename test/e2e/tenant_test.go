@@ -48,7 +48,7 @@ func TestUnprivilegedUserIsLimited(t *testing.T) {
 	checkFilled(t, "unprivileged", 2*gib)
 }
 
-func TestStatusTellsLimitAndUse(t *testing.T) {
+func TestStatusShowsLimitAndUse(t *testing.T) {
 	small(t)
 	create(t, testbed.Pod("status", filler("main", testbed.Limits{testbed.Memory: 2048})))
 	pod := running(t, "status")

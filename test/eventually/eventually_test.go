@@ -79,7 +79,7 @@ func TestSlowChecksGetRare(t *testing.T) {
 	})
 }
 
-func TestSucceedsSaysWhatWasWrongLast(t *testing.T) {
+func TestSucceedsReportsTheLastError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, begin := &record{TB: t}, time.Now()
 		Succeeds(r, time.Second, "the sun is up", func(context.Context) error {

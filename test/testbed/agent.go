@@ -67,7 +67,7 @@ func (b *Bed) agentReady(ctx context.Context) error {
 	}
 	want := int(set.Status.DesiredNumberScheduled)
 	if set.Status.ObservedGeneration < set.Generation || int(set.Status.UpdatedNumberScheduled) != want || len(pods.Items) != want || want == 0 {
-		return fmt.Errorf("of %d agents %d are new, beside %d pods", want, set.Status.UpdatedNumberScheduled, len(pods.Items))
+		return fmt.Errorf("%d of %d agents are new, and %d pods exist", set.Status.UpdatedNumberScheduled, want, len(pods.Items))
 	}
 	for i := range pods.Items {
 		if pods.Items[i].DeletionTimestamp != nil || pods.Items[i].Status.Phase != corev1.PodRunning {

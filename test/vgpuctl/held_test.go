@@ -93,9 +93,9 @@ func (m *machine) page(group string) []limits.Device {
 	return devices
 }
 
-// TestARunIsToldWhatItHolds checks that without an agent the run's watcher measures the context,
+// TestARunLearnsWhatItHolds checks that without an agent the run's watcher measures the context,
 // and reports the program's memory if NVML lists the memory.
-func TestARunIsToldWhatItHolds(t *testing.T) {
+func TestARunLearnsWhatItHolds(t *testing.T) {
 	contain := []string{"unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; exit $?`, "sh"}
 	for _, tt := range []struct {
 		regime          string

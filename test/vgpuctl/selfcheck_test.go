@@ -181,10 +181,10 @@ func pod(metric *dto.Metric) string {
 	return ""
 }
 
-// TestInterposerTellsOfItsMeasurements checks that containers with long kernels beside each other
+// TestInterposerReportsItsMeasurements checks that containers with long kernels beside each other
 // measure the card's clock and slices. The interposer counts distrusted measurements by cause:
 // probes are queued behind the work, or other containers hide their use.
-func TestInterposerTellsOfItsMeasurements(t *testing.T) {
+func TestInterposerReportsItsMeasurements(t *testing.T) {
 	pair := []tenant{{30, "async", "20000"}, {60, "async", "20000"}}
 	for _, c := range []struct {
 		name, card string

@@ -5,11 +5,11 @@ package volcano
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +18,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/components"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
@@ -113,16 +114,14 @@ func bedOf(t *testing.T, pod *corev1.Pod) *testbed.Bed {
 func checkLedgers(t *testing.T) {
 	t.Helper()
 	for _, bed := range beds {
-		pods := podsOn(t, bed)
-		seen := viewOf(t, components.VolcanoLedger, nodeOf(t, bed), pods, nil)
+		var pods []corev1.Pod
+		var seen view
 		// A busy node may report its GPUs late.
-		for deadline := time.Now().Add(patience); len(seen.GPUs) != gpus && time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		eventually.Holds(t, patience, fmt.Sprintf("Volcano sees %d GPUs on %s", gpus, bed.Cluster.NodeName), func() bool {
 			pods = podsOn(t, bed)
 			seen = viewOf(t, components.VolcanoLedger, nodeOf(t, bed), pods, nil)
-		}
-		if len(seen.GPUs) != gpus {
-			t.Errorf("Volcano sees %d GPUs on %s, want %d", len(seen.GPUs), bed.Cluster.NodeName, gpus)
-		}
+			return len(seen.GPUs) == gpus
+		})
 		ours := map[string]placement.Device{}
 		holders := map[string]uint{}
 		for i := range pods {

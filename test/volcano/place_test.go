@@ -78,7 +78,7 @@ func mixed(prefix string) []*corev1.Pod {
 	return pods
 }
 
-func TestPodsEndWhereVolcanoSays(t *testing.T) {
+func TestPodsGetTheGPUsThatVolcanoAssigned(t *testing.T) {
 	// Later tests also run with the setting off.
 	for _, lock := range []bool{true, false} {
 		t.Run(fmt.Sprintf("NodeLockEnable=%t", lock), func(t *testing.T) { place(t, lock) })

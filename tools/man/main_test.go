@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Each command has a page, and two runs write equal files.
+// TestGenerate checks that each command has a page, and two runs write equal files.
 func TestGenerate(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	for _, dir := range []string{first, second} {

@@ -157,8 +157,8 @@ func TestChoicesAreAnnounced(t *testing.T) {
 	}
 }
 
-// The Announcer announces a pod that is being deleted, because the pod holds its GPUs until it has
-// ended.
+// TestADeletedPodIsAnnouncedIfItHoldsGPUs checks that the Announcer announces a pod that is being
+// deleted, because the pod holds its GPUs until it has ended.
 func TestADeletedPodIsAnnouncedIfItHoldsGPUs(t *testing.T) {
 	deleted := pod("deleted", 0, 1024)
 	deleted.Finalizers = []string{"example.com/keep"}
@@ -176,7 +176,8 @@ func TestADeletedPodIsAnnouncedIfItHoldsGPUs(t *testing.T) {
 	}
 }
 
-// Assigned pods get their GPUs before others, and older pods before younger ones.
+// TestAssignedPodsComeFirst checks that assigned pods get their GPUs before others, and older pods
+// before younger ones.
 func TestAssignedPodsComeFirst(t *testing.T) {
 	assigned := pod("assigned", 0, 1)
 	assigned.Annotations = map[string]string{assign.Annotation: `{"c0":["GPU-0"]}`}
@@ -238,8 +239,9 @@ func TestFailuresAreLoggedOnceAndRetried(t *testing.T) {
 	}
 }
 
-// If no GPU has room, the node refuses the pod, and Events report the refusal. The Announcer logs
-// any other error of Reserve.
+// TestGPUsThatCannotBeReservedAreAFailure checks that the Announcer logs errors of Reserve, except
+// the lack of room on every GPU. If no GPU has room, the node refuses the pod, and Events report
+// the refusal.
 func TestGPUsThatCannotBeReservedAreAFailure(t *testing.T) {
 	assigned := pod("assigned", 0, 1024)
 	assigned.Annotations = map[string]string{assign.Annotation: `{"c0":["GPU-0"]}`}

@@ -144,7 +144,7 @@ func (a *Answerer) round(ctx context.Context) {
 		settled := pods.Ended(pod) || volcano.Settled(pod)
 		if !pods.Ended(pod) {
 			written, err := a.answer(ctx, pod)
-			a.say(pod, err)
+			a.logOnce(pod, err)
 			settled = settled || written
 		}
 		switch {
@@ -218,8 +218,8 @@ func (a *Answerer) failed(uid string, pod *corev1.Pod) bool {
 	return false
 }
 
-// say logs each error of a pod once.
-func (a *Answerer) say(pod *corev1.Pod, err error) {
+// logOnce logs each error of a pod once.
+func (a *Answerer) logOnce(pod *corev1.Pod, err error) {
 	if a.failures.Note(string(pod.UID), err) == loop.Failed {
 		a.Log.Warn("failed to answer an assignment by Volcano's scheduler; retrying", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 	}

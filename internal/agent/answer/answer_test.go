@@ -205,7 +205,8 @@ func TestAnswersWhenTheAPIServerIsBack(t *testing.T) {
 	}
 }
 
-// The Answerer announces pods that Volcano did not place only if Volcano uses the node.
+// TestOthersAreAnnouncedWhereVolcanoIs checks that the Answerer announces pods that Volcano did not
+// place only if Volcano uses the node.
 func TestOthersAreAnnouncedWhereVolcanoIs(t *testing.T) {
 	own := pod(nil, container("a", limits{"nri-vgpu.io/vgpu-memory": 1000}))
 	w, a := newWorld(t, own)
@@ -239,7 +240,8 @@ func TestNothingBeforeThePodsAreKnown(t *testing.T) {
 	}
 }
 
-// If the dialect is disabled, no loop removes deleted pods, so Outcome keeps no state.
+// TestDisabledKeepsNothing checks that Outcome keeps no state if the dialect is disabled, because
+// no loop removes deleted pods then.
 func TestDisabledKeepsNothing(t *testing.T) {
 	w := &world{t: t, client: fake.NewClientset(), synced: true}
 	for _, enabled := range []bool{false, true} {
@@ -253,7 +255,7 @@ func TestDisabledKeepsNothing(t *testing.T) {
 	}
 }
 
-func TestAnOutcomeIsHeardAtOnce(t *testing.T) {
+func TestAnOutcomeIsWrittenAtOnce(t *testing.T) {
 	_, a := newWorld(t, onePod())
 	a.Outcome("uid", "a", true)
 	if len(a.poke) != 1 {
@@ -261,7 +263,8 @@ func TestAnOutcomeIsHeardAtOnce(t *testing.T) {
 	}
 }
 
-// The API server and the runtime have different UIDs of a static pod.
+// TestPodsThatHaveGoneAreForgotten checks that the Answerer forgets pods that have gone, also
+// static pods. The API server and the runtime have different UIDs of a static pod.
 func TestPodsThatHaveGoneAreForgotten(t *testing.T) {
 	controlled := true
 	static := pod(map[string]string{pods.MirrorAnnotation: "hash", pods.HashAnnotation: "hash", pods.SourceAnnotation: "file"})
@@ -290,7 +293,7 @@ func TestAnErrorIsLoggedOnce(t *testing.T) {
 		err   error
 		lines int
 	}{{errors.New("one"), 1}, {errors.New("one"), 1}, {errors.New("two"), 2}, {nil, 2}, {errors.New("two"), 3}} {
-		a.say(onePod(), step.err)
+		a.logOnce(onePod(), step.err)
 		if lines := strings.Count(log.String(), "\n"); lines != step.lines {
 			t.Errorf("%d lines after %v, want %d", lines, step.err, step.lines)
 		}
@@ -345,7 +348,8 @@ func TestAPodThatHasGoneIsNoError(t *testing.T) {
 	}
 }
 
-// A failed reservation is an error, even without anything to write yet.
+// TestNoRoomIsAnError checks that a failed reservation is an error, even without anything to write
+// yet.
 func TestNoRoomIsAnError(t *testing.T) {
 	w, a := newWorld(t, onePod())
 	if settled, err := a.answer(t.Context(), onePod()); settled || err == nil || w.patches() != 0 {
@@ -390,7 +394,7 @@ func TestAnswersEveryFiveSecondsAndSoonAfterAPoke(t *testing.T) {
 	})
 }
 
-func TestPokeIsHeardAtOnce(t *testing.T) {
+func TestPokeStartsARoundAtOnce(t *testing.T) {
 	w, a := newWorld(t, onePod())
 	w.room = []placement.Allocation{holds()}
 	answered := make(chan struct{}, 8)

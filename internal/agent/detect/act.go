@@ -17,11 +17,11 @@ import (
 func (d *Detector) act(findings []finding) {
 	d.Metrics.setFindings(findings)
 	there := make(map[key]bool, len(findings))
-	said := 0
+	reports := 0
 	for _, f := range findings {
 		there[f.key()] = true
-		if !d.reported[f.key()] && said < maxSaid {
-			said++
+		if !d.reported[f.key()] && reports < maxReported {
+			reports++
 			d.report(f)
 			d.reported[f.key()] = true
 		}
@@ -111,8 +111,8 @@ func (d *Detector) stop(f finding) {
 	d.write(f.PodUID, events.VGPUStopped, fmt.Sprintf("stopped process %d (%q) on %s, as [detection] in config.toml requests", f.PID, f.Name, f.uuid))
 }
 
-// accuse reports a usage page that understates the memory in use, once while the mismatch lasts.
-func (d *Detector) accuse(c container, m mismatch) {
+// reportMismatch reports a usage page that understates the memory in use, once while the mismatch lasts.
+func (d *Detector) reportMismatch(c container, m mismatch) {
 	if d.observed[m.container] || m.explained {
 		return
 	}

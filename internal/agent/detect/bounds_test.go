@@ -19,15 +19,15 @@ import (
 )
 
 func TestBoundsAreDocumented(t *testing.T) {
-	documented.Bound(t, "processes that bypass their limits", fmt.Sprintf("%d log lines and Events for each check", maxSaid),
+	documented.Bound(t, "processes that bypass their limits", fmt.Sprintf("%d log lines and Events for each check", maxReported),
 		documented.Time(config.Default().Detection.Interval.Duration)+" later")
 	documented.Bound(t, "locks on a usage page", "the page counts as broken after "+documented.Time(busyPatience))
 	documented.Bound(t, "bytes and inodes of the file system of a usage page", fmt.Sprintf("%.1f MiB", float64(limits.UsageBytes)/(1<<20)))
 }
 
-// If too many look-ups hang, the state of the other containers is unknown. The detector reports
-// only the containers whose look-ups hang.
-func TestTooManyLookUpsThatHangSayNothing(t *testing.T) {
+// TestTooManyHangingLookUpsAreNoFinding checks that the detector reports only the containers whose
+// look-ups hang. If too many look-ups hang, the state of the other containers is unknown.
+func TestTooManyHangingLookUpsAreNoFinding(t *testing.T) {
 	h := newHouse(t)
 	n := inMounts(h)
 	n.Do("hang", "/usr/local")
@@ -45,7 +45,8 @@ func TestTooManyLookUpsThatHangSayNothing(t *testing.T) {
 	h.wantMetric(0, h.detector.Metrics.displaced)
 }
 
-// A page that a tenant keeps busy counts as broken after two minutes, and not before.
+// TestAPageIsBusyForTwoMinutes checks that a page that a tenant keeps busy counts as broken after
+// two minutes, and not before.
 func TestAPageIsBusyForTwoMinutes(t *testing.T) {
 	h := newHouse(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -36,8 +36,8 @@ const (
 	// may end or free memory during a check.
 	looks        = 3
 	betweenLooks = 500 * time.Millisecond
-	// maxSaid bounds the log lines and the Events of one round.
-	maxSaid = 10
+	// maxReported bounds the log lines and the Events of one round.
+	maxReported = 10
 )
 
 // GPUs lists the processes on the GPUs.
@@ -148,7 +148,7 @@ func (d *Detector) round(ctx context.Context) {
 	if !ok {
 		return
 	}
-	d.tellRefusals(p)
+	d.reportRefusals(p)
 	findings, mismatches, displaced := certain(d.judge(p)), d.certain(p.compare()), p.displaced()
 	for range looks - 1 {
 		if len(findings) == 0 && len(mismatches) == 0 && len(displaced) == 0 {
@@ -164,7 +164,7 @@ func (d *Detector) round(ctx context.Context) {
 		mismatches = confirmMismatches(mismatches, p.compare())
 		displaced = confirmDisplaced(displaced, p.displaced())
 	}
-	d.tellDisplaced(p, displaced)
+	d.reportDisplaced(p, displaced)
 	d.act(findings)
 	d.observe(p, mismatches)
 }
@@ -176,7 +176,7 @@ func (d *Detector) look(ctx context.Context) (*picture, bool) {
 		p.containers[id] = d.open(held)
 	}
 	processes, err := d.GPUs.Processes(ctx)
-	if d.tell(err); err != nil {
+	if d.logDriver(err); err != nil {
 		return nil, false
 	}
 	for uuid, running := range processes {
@@ -210,9 +210,9 @@ func (d *Detector) lookAgain(p *picture) {
 	}
 }
 
-// tell logs the driver's error when the error changes. Other components also report a driver that
-// does not answer.
-func (d *Detector) tell(err error) {
+// logDriver logs the driver's error when the error changes. Other components also report a driver
+// that // does not answer.
+func (d *Detector) logDriver(err error) {
 	if d.failure.Note(err) == loop.Failed {
 		d.Log.Warn("failed to list the processes on the GPUs", "error", err)
 	}
@@ -276,7 +276,7 @@ func (d *Detector) observe(p *picture, mismatches []mismatch) {
 			held[m.container] = make([]uint64, len(c.Devices))
 		}
 		held[m.container][m.device] = m.held
-		d.accuse(c, m)
+		d.reportMismatch(c, m)
 	}
 	d.Metrics.setMismatches(p, mismatches)
 	for id, c := range p.containers {

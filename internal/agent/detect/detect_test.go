@@ -30,6 +30,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 const (
@@ -181,12 +182,7 @@ func (h *house) ended(child *exec.Cmd) bool {
 		return true
 	}
 	defer handle.Close()
-	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if handle.Ended() {
-			return true
-		}
-	}
-	return false
+	return eventually.Wait(200*time.Millisecond, "the process has ended", handle.Ended) == nil
 }
 
 func TestWhoShouldNotBeThereIsReportedOnce(t *testing.T) {
@@ -209,7 +205,8 @@ func TestWhoShouldNotBeThereIsReportedOnce(t *testing.T) {
 	h.wantMetric(1, h.detector.Metrics.found.WithLabelValues("host"))
 }
 
-// In an exempt namespace only containers without a GPU request may use a GPU.
+// TestWhatAsksIsFoundInExemptNamespaces checks that in an exempt namespace only containers without
+// a GPU request may use a GPU.
 func TestWhatAsksIsFoundInExemptNamespaces(t *testing.T) {
 	h := newHouse(t)
 	const exporter, asker = "9fa3c2d1-1111-2222-3333-444455556666", "8fa3c2d1-1111-2222-3333-444455556666"
@@ -245,16 +242,16 @@ func TestForeignGPUsAreLeftToOthers(t *testing.T) {
 	h.wantMetric(0, h.detector.Metrics.found.WithLabelValues("host"))
 }
 
-// A tenant can start many processes. A round reports at most maxSaid processes, and later rounds
-// report the rest.
-func TestARoundSaysNoMoreThanSome(t *testing.T) {
+// TestARoundReportsAFewProcesses checks that a round reports at most maxReported processes, and that
+// later rounds report the rest. A tenant can start many processes.
+func TestARoundReportsAFewProcesses(t *testing.T) {
 	h := newHouse(t)
-	for range maxSaid + 2 {
+	for range maxReported + 2 {
 		h.process("/kubepods/pod"+podUID+"/"+strings.Repeat("ab", 32), mib)
 	}
 	h.round()
-	h.wantTold(slices.Repeat([]string{"p VGPUBypassed"}, maxSaid)...)
-	h.wantMetric(maxSaid+2, h.detector.Metrics.unaccounted.WithLabelValues(gpuA, "pod"))
+	h.wantTold(slices.Repeat([]string{"p VGPUBypassed"}, maxReported)...)
+	h.wantMetric(maxReported+2, h.detector.Metrics.unaccounted.WithLabelValues(gpuA, "pod"))
 	h.round()
 	h.wantTold("p VGPUBypassed", "p VGPUBypassed")
 }
@@ -304,7 +301,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// Between the check and the kill, the process may move, or another process may reuse its pid.
+// TestStopLooksAgain checks that the detector checks a process again before the kill. Between the
+// check and the kill, the process may move, or another process may reuse its pid.
 func TestStopLooksAgain(t *testing.T) {
 	h := newHouse(t)
 	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectReport})
@@ -342,7 +340,7 @@ func (h *house) observed() uint64 {
 	return bytes[0]
 }
 
-func TestAContainerIsToldWhatItWasSeenToHold(t *testing.T) {
+func TestPagesHaveTheObservedMemory(t *testing.T) {
 	h := newHouse(t)
 	h.registered = true
 	h.process(ours+containerID, 400*mib)
@@ -380,7 +378,8 @@ func TestAContainerIsToldWhatItWasSeenToHold(t *testing.T) {
 	h.wantTold("p VGPUUsageForged")
 }
 
-// The tenant may corrupt the container's usage page.
+// TestABrokenUsagePageClaimsNothing checks that a broken usage page does not reduce the observed
+// memory. The tenant may corrupt the container's usage page.
 func TestABrokenUsagePageClaimsNothing(t *testing.T) {
 	h := newHouse(t)
 	h.registered = true

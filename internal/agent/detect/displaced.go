@@ -94,20 +94,20 @@ func confirmDisplaced(earlier, later map[string]error) map[string]error {
 	return later
 }
 
-// tellDisplaced reports each container with displaced files, once while the files stay displaced.
-func (d *Detector) tellDisplaced(p *picture, displaced map[string]error) {
+// reportDisplaced reports each container with displaced files, once while the files stay displaced.
+func (d *Detector) reportDisplaced(p *picture, displaced map[string]error) {
 	d.Metrics.displaced.Set(float64(len(displaced)))
 	for id := range d.displaced {
 		if displaced[id] == nil {
 			delete(d.displaced, id)
 		}
 	}
-	said := 0
+	reports := 0
 	for id, amiss := range displaced {
-		if d.displaced[id] || said == maxSaid {
+		if d.displaced[id] || reports == maxReported {
 			continue
 		}
-		said++
+		reports++
 		d.displaced[id] = true
 		c := p.containers[id]
 		line := fmt.Sprintf("nri-vgpu's files were removed in container %s, so programs started there run without limits: %v: delete the pod; docs/explanation/security.md explains how to prevent this", c.Container, amiss)

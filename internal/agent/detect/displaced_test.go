@@ -60,8 +60,8 @@ func (h *house) link(pid int, name string) {
 	}
 }
 
-// The detector does not trust a registered process in a container whose new programs cannot load
-// the interposer.
+// TestFilesThatAreTakenAway checks that the detector does not trust a registered process in a
+// container whose new programs cannot load the interposer.
 func TestFilesThatAreTakenAway(t *testing.T) {
 	const aside = paths.ContainerHomeDir + ".x"
 	h := newHouse(t)
@@ -107,7 +107,8 @@ func TestWhoUsesAGPUWithoutOurFilesIsStopped(t *testing.T) {
 	eventually.Holds(t, 5*time.Second, "it has ended", func() bool { return !alive(n.PID) })
 }
 
-// A process of the container may have its own mount namespace.
+// TestAProcessWithItsOwnMounts checks that the detector checks the files in the mount namespace of
+// each process on a GPU.
 func TestAProcessWithItsOwnMounts(t *testing.T) {
 	h := newHouse(t)
 	inMounts(h)
@@ -117,7 +118,8 @@ func TestAProcessWithItsOwnMounts(t *testing.T) {
 	h.wantTold("p VGPUBypassed nri-vgpu's files were removed", "p VGPUBypassed process", "p VGPUBypassed process")
 }
 
-// The detector still reports a container that hangs its own file systems.
+// TestFilesThatCannotBeLookedAt checks that the detector still reports a container that hangs its
+// own file systems.
 func TestFilesThatCannotBeLookedAt(t *testing.T) {
 	h := newHouse(t)
 	n := inMounts(h)
@@ -126,7 +128,8 @@ func TestFilesThatCannotBeLookedAt(t *testing.T) {
 	h.wantTold("p VGPUBypassed nri-vgpu's files were removed", "p VGPUBypassed process")
 }
 
-// A process of another container may have reused the first process's id.
+// TestAFirstProcessOfAnotherContainer checks that the detector ignores a process of another
+// container that has reused the first process's id.
 func TestAFirstProcessOfAnotherContainer(t *testing.T) {
 	h := newHouse(t)
 	n := inMounts(h)

@@ -70,7 +70,8 @@ func (h *house) use(machine *simtest.Machine, options ...string) (pid int) {
 	return pid
 }
 
-// The detector finds a tenant that uses its GPU only through Vulkan.
+// TestGraphicsGoAroundTheLimits checks that the detector finds a tenant that uses its GPU only
+// through Vulkan.
 func TestGraphicsGoAroundTheLimits(t *testing.T) {
 	h, machine := driven(t)
 	uuid := h.holders[containerID].Devices[0].UUID
@@ -109,7 +110,8 @@ func TestGraphicsGoAroundTheLimits(t *testing.T) {
 	})
 }
 
-// The detector also finds a registered process that computes and encodes video.
+// TestVideoGoesAroundTheLimits checks that the detector also finds a registered process that
+// computes and encodes video.
 func TestVideoGoesAroundTheLimits(t *testing.T) {
 	h, machine := driven(t)
 	uuid := h.holders[containerID].Devices[0].UUID
@@ -121,7 +123,8 @@ func TestVideoGoesAroundTheLimits(t *testing.T) {
 	machine.EndUse(t, pid)
 }
 
-// The detector reports the node's display, and does not stop it.
+// TestDisplaysAreNotStopped checks that the detector reports the node's display, and does not stop
+// it.
 func TestDisplaysAreNotStopped(t *testing.T) {
 	h, machine := driven(t)
 	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectStop})

@@ -27,9 +27,9 @@ func (d *Detector) cut(c *container, path string) {
 	}
 	d.Metrics.cut.Inc()
 	now := time.Now()
-	maps.DeleteFunc(d.grown, func(_ string, told time.Time) bool { return now.Sub(told) >= grownPause })
+	maps.DeleteFunc(d.grown, func(_ string, reported time.Time) bool { return now.Sub(reported) >= grownPause })
 	key := c.PodUID + "/" + c.Container
-	if _, told := d.grown[key]; told {
+	if _, reported := d.grown[key]; reported {
 		return
 	}
 	d.grown[key] = now

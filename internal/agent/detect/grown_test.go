@@ -14,8 +14,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-// The detector reports a tenant that repeatedly grows its page only once. The detector still judges
-// the tenant's processes by the page's content.
+// TestUsagePagesThatGrowAreCutBack checks that the detector reports a tenant that repeatedly grows
+// its page only once. The detector still judges the tenant's processes by the page's content.
 func TestUsagePagesThatGrowAreCutBack(t *testing.T) {
 	h := newHouse(t)
 	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectReport})

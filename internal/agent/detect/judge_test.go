@@ -65,8 +65,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Graphics and video APIs have no limits. In a container with limits, a process that uses these
-// APIs bypasses the limits, registered or not, unless the configuration allows the APIs.
+// TestJudgeByAPI checks that a process that uses graphics or video APIs in a container with limits
+// bypasses the limits, registered or not. The configuration may allow the APIs.
 func TestJudgeByAPI(t *testing.T) {
 	a := placement.Device{UUID: "GPU-a", MemoryBytes: 1000 * mib}
 	const both = gpu.Graphics | gpu.Video
@@ -163,7 +163,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Graphics memory counts, and explains the difference to the usage page.
+// TestCompareExplainsGraphics checks that graphics memory counts, and explains the difference to
+// the usage page.
 func TestCompareExplainsGraphics(t *testing.T) {
 	for name, tt := range map[string]struct {
 		draws     uint64

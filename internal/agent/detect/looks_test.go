@@ -17,7 +17,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
-// The detector checks a node without problems once, and a node with a problem three times.
+// TestHowOftenADriverIsAsked checks that the detector checks a node without problems once, and a
+// node with a problem three times.
 func TestHowOftenADriverIsAsked(t *testing.T) {
 	h := newHouse(t)
 	asked := 0
@@ -49,7 +50,8 @@ func TestADriverThatDoesNotAnswerIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// A process may take its slot during the query of the driver.
+// TestPagesOfSeenContainersAreReadAgain checks that the detector reads the pages again after the
+// query of the driver. A process may take its slot during the query.
 func TestPagesOfSeenContainersAreReadAgain(t *testing.T) {
 	h := newHouse(t)
 	p := &picture{
@@ -84,7 +86,8 @@ func TestContainersThatHaveGoneAreForgotten(t *testing.T) {
 	}
 }
 
-// A container with an unreadable page does not delay the report of another container's refusals.
+// TestRefusalsBesideBusyPages checks that a container with an unreadable page does not delay the
+// report of another container's refusals.
 func TestRefusalsBesideBusyPages(t *testing.T) {
 	h := newHouse(t)
 	page := func(refusals uint64) limits.Usage {
@@ -94,10 +97,10 @@ func TestRefusalsBesideBusyPages(t *testing.T) {
 	for i := range 20 {
 		all[fmt.Sprint("busy", i)] = container{Allocation: h.holders[containerID], before: page(5), busy: i%2 == 0, unknown: i%2 == 1}
 	}
-	h.detector.tellRefusals(&picture{containers: all})
+	h.detector.reportRefusals(&picture{containers: all})
 	for refusals := range uint64(5) {
 		all["one"] = container{Allocation: h.holders[containerID], before: page(refusals + 1)}
-		h.detector.tellRefusals(&picture{containers: all})
+		h.detector.reportRefusals(&picture{containers: all})
 		h.wantTold("p VGPUMemoryLimitReached")
 	}
 	if got := h.detector.refused["busy0"]; len(got) != 1 || got[0] != 5 {
@@ -111,12 +114,12 @@ func TestRefusalsOnTheSecondGPU(t *testing.T) {
 	held.Devices = append(held.Devices, placement.Device{UUID: "GPU-2", MemoryBytes: 2000 * mib})
 	for _, refusals := range []uint64{0, 3} {
 		usage := limits.Usage{Devices: []limits.DeviceUsage{{}, {Refusals: refusals}}}
-		h.detector.tellRefusals(&picture{containers: map[string]container{"one": {Allocation: held, before: usage}}})
+		h.detector.reportRefusals(&picture{containers: map[string]container{"one": {Allocation: held, before: usage}}})
 	}
 	h.wantTold(`p VGPUMemoryLimitReached container "main" reached its memory limit of 2000 MiB on GPU-2`)
 }
 
-func TestWhatIsSaidOfAProcess(t *testing.T) {
+func TestFindingsDescribeTheProcess(t *testing.T) {
 	base := sighting{Process: registry.Process{PID: 7, Name: "train"}, uuid: gpuA, bytes: 3 << 20, apis: gpu.Compute}
 	graphic := base
 	graphic.apis = gpu.Graphics

@@ -4,14 +4,14 @@ package detect
 
 import "github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 
-// tellRefusals writes an Event for each container whose processes were refused memory at their
+// reportRefusals writes an Event for each container whose processes were refused memory at their
 // limit since the last check. The count comes from the container's own page; a tenant that
 // falsifies the count only produces Events on its own pod. The earlier agent reported the refusals
 // from before this agent's start.
-func (d *Detector) tellRefusals(p *picture) {
+func (d *Detector) reportRefusals(p *picture) {
 	before := d.refused
 	d.refused = make(map[string][]uint64, len(p.containers))
-	said := 0
+	reports := 0
 	for id, c := range p.containers {
 		if had, known := before[id]; known && (c.unknown || c.busy) {
 			d.refused[id] = had
@@ -25,10 +25,10 @@ func (d *Detector) tellRefusals(p *picture) {
 			if i < len(had) {
 				last = had[i]
 			}
-			if !known && c.made.Before(d.began) || counts[i] <= last || i >= len(c.Devices) || said == maxSaid {
+			if !known && c.made.Before(d.began) || counts[i] <= last || i >= len(c.Devices) || reports == maxReported {
 				continue
 			}
-			said++
+			reports++
 			// The text never changes, so that Kubernetes counts repetitions of one Event.
 			d.writeRefusal(c, i)
 		}

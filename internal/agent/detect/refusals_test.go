@@ -9,12 +9,12 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
 
-func TestRefusedMemoryIsToldWhenThereIsMoreOfIt(t *testing.T) {
+func TestNewRefusalsOfMemoryAreReported(t *testing.T) {
 	h := newHouse(t)
 	made := time.Now().Add(-time.Hour)
 	look := func(id string, refusals uint64) {
 		c := container{Allocation: h.holders[containerID], made: made, before: limits.Usage{Devices: []limits.DeviceUsage{{Refusals: refusals}}}}
-		h.detector.tellRefusals(&picture{containers: map[string]container{id: c}})
+		h.detector.reportRefusals(&picture{containers: map[string]container{id: c}})
 	}
 	const line = `p VGPUMemoryLimitReached container "main" reached its memory limit of 1000 MiB on ` + gpuA
 	look("one", 7)

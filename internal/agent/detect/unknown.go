@@ -20,8 +20,8 @@ const busyPatience = 2 * time.Minute
 
 // busyPage is a usage page that locks or leases keep from being read.
 type busyPage struct {
-	since time.Time
-	told  bool
+	since    time.Time
+	reported bool
 }
 
 // usage reads a container's usage page. If the read fails for a cause other than the page's
@@ -76,15 +76,15 @@ func (d *Detector) settle(p *picture) {
 		if time.Since(page.since) < d.patience {
 			c.unknown = true
 			p.containers[id] = c
-		} else if !page.told {
-			page.told = true
-			d.tellBusy(c)
+		} else if !page.reported {
+			page.reported = true
+			d.reportBusy(c)
 		}
 		d.busy[id] = page
 	}
 }
 
-func (d *Detector) tellBusy(c container) {
+func (d *Detector) reportBusy(c container) {
 	line := fmt.Sprintf("container %s prevents reads of its usage page by locks or leases; the agent treats the page as reporting no use", c.Container)
 	d.Log.Warn(line, "namespace", c.Namespace, "pod", c.Pod)
 	d.write(c.PodUID, events.VGPUUsageForged, line)

@@ -51,8 +51,8 @@ func (h *house) lease() (release func()) {
 	return func() { f.Close() }
 }
 
-// Pages of another release cannot identify processes that bypass the interposer. An upgrade must
-// not stop running processes.
+// TestPagesOfAnotherReleaseStopNobody checks that an upgrade stops no running process. Pages of
+// another release cannot identify processes that bypass the interposer.
 func TestPagesOfAnotherReleaseStopNobody(t *testing.T) {
 	h := newHouse(t)
 	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectReport})
@@ -70,7 +70,8 @@ func TestPagesOfAnotherReleaseStopNobody(t *testing.T) {
 	h.wantTold("p VGPUUsageForged")
 }
 
-// A tenant cannot hide a finding by writing another version to its usage page.
+// TestAVersionOfTheTenantsIsDamage checks that a tenant cannot hide a finding by writing another
+// version to its usage page.
 func TestAVersionOfTheTenantsIsDamage(t *testing.T) {
 	h := newHouse(t)
 	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectReport})
@@ -149,7 +150,8 @@ func (e exhausted) have(descriptors uint64) {
 	}
 }
 
-// An agent without descriptors reads no page, and does not blame the tenant.
+// TestAnAgentWithoutDescriptorsStopsNobody checks that an agent without descriptors reads no page,
+// and does not blame the tenant.
 func TestAnAgentWithoutDescriptorsStopsNobody(t *testing.T) {
 	h := newHouse(t)
 	h.restart(config.Detection{Action: config.DetectStop, HostAction: config.DetectReport})
@@ -163,7 +165,8 @@ func TestAnAgentWithoutDescriptorsStopsNobody(t *testing.T) {
 	}
 }
 
-// A busy page may be readable at the next attempt. A page that stays busy reports no use.
+// TestABusyPageHidesNothingForLong checks that the detector reads a busy page again, and that a
+// page that stays busy reports no use.
 func TestABusyPageHidesNothingForLong(t *testing.T) {
 	h := newHouse(t)
 	h.process(ours+containerID, 400*mib)
@@ -188,7 +191,8 @@ func TestABusyPageHidesNothingForLong(t *testing.T) {
 	}
 }
 
-// The detector finds a tenant that notices the first check and then keeps its page busy.
+// TestABusyPageUndoesNoFinding checks that the detector finds a tenant that notices the first check
+// and then keeps its page busy.
 func TestABusyPageUndoesNoFinding(t *testing.T) {
 	h := newHouse(t)
 	h.process(ours+containerID, 400*mib)
@@ -207,7 +211,8 @@ func TestABusyPageUndoesNoFinding(t *testing.T) {
 	}
 }
 
-// The observation of a container stays while its page is busy.
+// TestABusyPageTakesNoObservationBack checks that the observation of a container stays while its
+// page is busy.
 func TestABusyPageTakesNoObservationBack(t *testing.T) {
 	h := newHouse(t)
 	h.registered = true
@@ -250,12 +255,13 @@ func TestJudgeOfAnUnknownPage(t *testing.T) {
 	}
 }
 
-// The detector does not repeat reported refusals after the page was unknown.
+// TestRefusalsOutliveAnUnknownPage checks that the detector does not repeat reported refusals after
+// the page was unknown.
 func TestRefusalsOutliveAnUnknownPage(t *testing.T) {
 	h := newHouse(t)
 	c := container{Allocation: h.holders[containerID], made: time.Now(), before: limits.Usage{Devices: []limits.DeviceUsage{{Refusals: 3}}}}
 	look := func(c container) {
-		h.detector.tellRefusals(&picture{containers: map[string]container{containerID: c}})
+		h.detector.reportRefusals(&picture{containers: map[string]container{containerID: c}})
 	}
 	look(c)
 	h.wantTold("p VGPUMemoryLimitReached")

@@ -185,7 +185,7 @@ func (e *Evictor) consider(ctx context.Context, ref pods.Ref) bool {
 	switch verdict, obstacle := Judge(pod, count, e.patience(pod)); verdict {
 	case Keep:
 		e.metrics.results.WithLabelValues(resultKept).Inc()
-		e.tell(pod, events.VGPUNotEvicted, "it stays on this node, where it fits no GPU: %s; %s", obstacle, why)
+		e.writeEvent(pod, events.VGPUNotEvicted, "it stays on this node, where it fits no GPU: %s; %s", obstacle, why)
 		return false
 	case Evict:
 		e.evict(ctx, pod, count, why)
@@ -240,19 +240,19 @@ func (e *Evictor) evict(ctx context.Context, pod *corev1.Pod, count int, why str
 	case err == nil:
 		e.metrics.results.WithLabelValues(resultEvicted).Inc()
 		e.remember(pod)
-		e.tell(pod, events.VGPUEvicted, "it fits no GPU of this node, after %d refusals: its controller creates another pod; %s", count, why)
+		e.writeEvent(pod, events.VGPUEvicted, "it fits no GPU of this node, after %d refusals: its controller creates another pod; %s", count, why)
 		log.Warn("evicted a pod that fits no GPU", "why", why)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the pod is already gone
 	case apierrors.IsTooManyRequests(err):
 		e.metrics.results.WithLabelValues(resultBudget).Inc()
-		e.tell(pod, events.VGPUNotEvicted, "it stays on this node, where it fits no GPU: its disruption budget forbids its eviction; %s", why)
+		e.writeEvent(pod, events.VGPUNotEvicted, "it stays on this node, where it fits no GPU: its disruption budget forbids its eviction; %s", why)
 	default:
 		e.metrics.results.WithLabelValues(resultFailed).Inc()
 		log.Warn("failed to evict a pod that fits no GPU; retrying at its next refusal", "error", err)
 	}
 }
 
-func (e *Evictor) tell(pod *corev1.Pod, reason events.Reason, format string, args ...any) {
+func (e *Evictor) writeEvent(pod *corev1.Pod, reason events.Reason, format string, args ...any) {
 	e.Events.OnPod(events.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, reason, format, args...)
 }
 

@@ -100,7 +100,7 @@ func TestNoRefusalIsNeverTooMany(t *testing.T) {
 	}
 }
 
-// A request over a real connection must have time for its answer.
+// TestAnEvictionHasTime checks that a request over a real connection has time for its answer.
 func TestAnEvictionHasTime(t *testing.T) {
 	asked := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -316,7 +316,8 @@ func TestPatienceDoublesSixTimes(t *testing.T) {
 	}
 }
 
-// Refused must not block while Run does not receive. The next refusal queues the pod again.
+// TestARefusalNeverBlocks checks that Refused must not block while Run does not receive. The next
+// refusal queues the pod again.
 func TestARefusalNeverBlocks(t *testing.T) {
 	e := New(Options{After: 1})
 	for i := range queueLength + 1 {
@@ -343,7 +344,7 @@ func TestAControllersPodsThatComeBackBearMore(t *testing.T) {
 	})
 }
 
-func TestWhatBecomesOfAPodIsToldAndCounted(t *testing.T) {
+func TestEvictionsAreReportedAndCounted(t *testing.T) {
 	gone := schema.GroupResource{Resource: "pods"}
 	tests := []struct {
 		name   string
@@ -397,7 +398,8 @@ func TestAPodThatHasGoneIsForgotten(t *testing.T) {
 	})
 }
 
-// A user who may create pods can cause any number of refusals.
+// TestRefusalsAreBounded checks the bound on remembered refusals. A user who may create pods can
+// cause any number of refusals.
 func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := run(t, 3)
@@ -434,8 +436,9 @@ func TestSwitchedOffNothingIsCountedOrEvicted(t *testing.T) {
 	})
 }
 
-// The creator of a pod chooses the controller that the pod names. A pod that names another
-// namespace's controller does not delay evictions in that namespace.
+// TestAnotherNamespacesControllerIsAnother checks that a pod that names another namespace's
+// controller does not delay evictions in that namespace. The creator of a pod chooses the
+// controller that the pod names.
 func TestAnotherNamespacesControllerIsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forged, honest := newPod("forged", of("ReplicaSet")), newPod("honest", of("ReplicaSet"))

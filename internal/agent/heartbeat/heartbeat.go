@@ -94,9 +94,9 @@ type Heartbeat struct {
 	poke loop.Wakeup
 	// podsChanged requests a count of the free capacity.
 	podsChanged loop.Wakeup
-	// told contains the sums of the last report, for toldGPUs.
-	told     *nodereport.Sums
-	toldGPUs []gpu.GPU
+	// reported contains the sums of the last report, for reportedGPUs.
+	reported     *nodereport.Sums
+	reportedGPUs []gpu.GPU
 	// read is the use of each pod that existed at the last count.
 	read map[*corev1.Pod]usage
 	// foreign is the number of containers that request each resource of another device plugin.
@@ -135,8 +135,8 @@ func (h *Heartbeat) Poke() { h.poke.Signal() }
 // PodsChanged requests a count of the free capacity. PodsChanged never blocks.
 func (h *Heartbeat) PodsChanged() { h.podsChanged.Signal() }
 
-// tellGuard logs that the runtime has not loaded the guard yet, and writes an Event.
-func (h *Heartbeat) tellGuard() {
+// reportGuard logs that the runtime has not loaded the guard yet, and writes an Event.
+func (h *Heartbeat) reportGuard() {
 	if h.Config.Guard.PluginDir == "" {
 		return
 	}
@@ -151,7 +151,7 @@ func (h *Heartbeat) tellGuard() {
 func (h *Heartbeat) Run(ctx context.Context) {
 	ticker := time.NewTicker(Interval)
 	defer ticker.Stop()
-	h.tellGuard()
+	h.reportGuard()
 	h.round(ctx)
 	var recount <-chan time.Time
 	var rest time.Duration
@@ -178,10 +178,10 @@ func (h *Heartbeat) Run(ctx context.Context) {
 // count, without the time in which the report waits for the API server and the disk.
 func (h *Heartbeat) recount(ctx context.Context) time.Duration {
 	begin := time.Now()
-	now := h.sums(h.toldGPUs)
+	now := h.sums(h.reportedGPUs)
 	counted := time.Since(begin)
-	if urgent(h.told, now) {
-		h.report(ctx, h.toldGPUs, now)
+	if urgent(h.reported, now) {
+		h.report(ctx, h.reportedGPUs, now)
 	}
 	return counted
 }
@@ -191,13 +191,13 @@ func (h *Heartbeat) round(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	h.tell(err)
+	h.logDriver(err)
 	if h.Prepare != nil {
 		h.Prepare(ctx, gpus)
 	}
 	h.Ledger.SetGPUs(gpus)
-	h.tellHealth(gpus)
-	h.tellUndivided(h.Inventory.LeftOut())
+	h.reportHealth(gpus)
+	h.logUndivided(h.Inventory.LeftOut())
 	if err := h.Changed(gpus); err != nil {
 		h.Log.Error("failed to write the CDI spec of the node's GPUs", "error", err)
 	}
@@ -205,8 +205,8 @@ func (h *Heartbeat) round(ctx context.Context) {
 	h.beat.Store(time.Now().UnixNano())
 }
 
-// tell logs changes of the driver's state.
-func (h *Heartbeat) tell(err error) {
+// logDriver logs changes of the driver's state.
+func (h *Heartbeat) logDriver(err error) {
 	switch h.failure.Note(err) {
 	case loop.Recovered:
 		h.Log.Info("reached the NVIDIA driver again")
@@ -216,9 +216,9 @@ func (h *Heartbeat) tell(err error) {
 	}
 }
 
-// tellHealth writes an Event for each GPU that has become unhealthy, changed its reason or
+// reportHealth writes an Event for each GPU that has become unhealthy, changed its reason or
 // recovered.
-func (h *Heartbeat) tellHealth(gpus []gpu.GPU) {
+func (h *Heartbeat) reportHealth(gpus []gpu.GPU) {
 	for _, g := range gpus {
 		before, now := h.health[g.UUID], ""
 		if !g.Healthy {
@@ -238,8 +238,8 @@ func (h *Heartbeat) tellHealth(gpus []gpu.GPU) {
 	}
 }
 
-// tellUndivided logs each GPU that is newly in MIG mode without MIG devices.
-func (h *Heartbeat) tellUndivided(leftOut []gpu.GPU) {
+// logUndivided logs each GPU that is newly in MIG mode without MIG devices.
+func (h *Heartbeat) logUndivided(leftOut []gpu.GPU) {
 	now := map[string]bool{}
 	for _, g := range leftOut {
 		if !g.Undivided {
@@ -286,7 +286,7 @@ func (h *Heartbeat) publishFull(ctx context.Context, sums *nodereport.Sums) {
 // report writes node.json, unless ctx has ended.
 func (h *Heartbeat) report(ctx context.Context, gpus []gpu.GPU, sums *nodereport.Sums) {
 	h.publishFull(ctx, sums)
-	h.told, h.toldGPUs = sums, gpus
+	h.reported, h.reportedGPUs = sums, gpus
 	path := filepath.Join(h.Config.Paths.RunDir, nodereport.FileName)
 	if h.leavesReport(path) {
 		return

@@ -176,7 +176,7 @@ func (e ending) List() []*corev1.Pod {
 	return e.node.List()
 }
 
-func TestAGPUsHealthIsToldWhenItChanges(t *testing.T) {
+func TestChangesOfHealthAreReported(t *testing.T) {
 	n := oneGPU()
 	a := newAgent(t, n)
 	a.round(t.Context())
@@ -265,9 +265,9 @@ func TestRunBeatsAndCanBePoked(t *testing.T) {
 	})
 }
 
-// The heartbeat reports an added pod at once, and a deleted pod at the next round. Without changes,
-// the heartbeat writes nothing between rounds.
-func TestWhatPodsTakeIsToldAtOnce(t *testing.T) {
+// TestUseByPodsIsReportedAtOnce checks that the heartbeat reports an added pod at once, and a
+// deleted pod at the next round. Without changes, the heartbeat writes nothing between rounds.
+func TestUseByPodsIsReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := oneGPU()
 		pod := n.pods[0]
@@ -399,15 +399,15 @@ nri_vgpu_registered 1
 	}
 }
 
-func TestThatTheGuardIsNotLoadedIsTold(t *testing.T) {
+func TestAGuardThatIsNotLoadedIsReported(t *testing.T) {
 	n := oneGPU()
 	a := newAgent(t, n)
-	a.tellGuard()
+	a.reportGuard()
 	if len(n.told) != 1 || !strings.HasPrefix(n.told[0], "VGPUGuardNotLoaded: ") || !strings.Contains(n.told[0], "systemctl restart containerd") {
 		t.Errorf("told was %q", n.told)
 	}
 	a.Config.Guard.PluginDir = "" // the configuration wants no guard
-	a.tellGuard()
+	a.reportGuard()
 	if len(n.told) != 1 {
 		t.Errorf("told was %q", n.told)
 	}

@@ -156,21 +156,21 @@ func older(x, y *corev1.Pod) int {
 // Node offers, the scheduler may bind pods that find no room. If the Node offers less than its own
 // pods use, kubelet would reject some of these pods. An increase of the free capacity can wait for
 // the next round.
-func urgent(told, now *nodereport.Sums) bool {
-	if told == nil || now == nil {
-		return told != now
+func urgent(reported, now *nodereport.Sums) bool {
+	if reported == nil || now == nil {
+		return reported != now
 	}
 	// In the mode fit, waiting pods need the free capacity, and the next pod needs a turn.
-	if now.Fit != nil && !reflect.DeepEqual(told, now) {
+	if now.Fit != nil && !reflect.DeepEqual(reported, now) {
 		return true
 	}
-	for name, free := range told.Free {
+	for name, free := range reported.Free {
 		if now.Free[name] < free {
 			return true
 		}
 	}
 	for name, used := range now.Used {
-		if used > told.Used[name]+told.Free[name] {
+		if used > reported.Used[name]+reported.Free[name] {
 			return true
 		}
 	}

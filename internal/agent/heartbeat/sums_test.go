@@ -216,7 +216,8 @@ func TestWhatOneDialectTakesTheOthersNoLongerAdvertise(t *testing.T) {
 	}
 }
 
-// The Multi-Process Service serves a fixed number of containers, whatever they request.
+// TestClientsBoundWhatIsAdvertised checks that the node advertises no more slots than the
+// Multi-Process Service serves containers, whatever the containers request.
 func TestClientsBoundWhatIsAdvertised(t *testing.T) {
 	cfg := config.Default()
 	cfg.Sharing.Method = config.ShareByMPS

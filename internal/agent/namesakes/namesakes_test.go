@@ -17,32 +17,32 @@ var (
 	peak  = prometheus.NewDesc("peak_bytes", "Peak.", []string{"pod", "container"}, nil)
 )
 
-// teller is a collector that sends its function's metrics, merged.
-type teller func(ch chan<- prometheus.Metric)
+// source is a collector that sends its function's metrics, merged.
+type source func(ch chan<- prometheus.Metric)
 
-func (f teller) Describe(ch chan<- *prometheus.Desc) {
+func (f source) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{used, spent, peak} {
 		ch <- d
 	}
 }
 
-func (f teller) Collect(ch chan<- prometheus.Metric) { Merge(ch, f, peak) }
+func (f source) Collect(ch chan<- prometheus.Metric) { Merge(ch, f, peak) }
 
 func TestMerge(t *testing.T) {
-	all := teller(func(ch chan<- prometheus.Metric) {
-		tell := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+	all := source(func(ch chan<- prometheus.Metric) {
+		send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
 			ch <- prometheus.MustNewConstMetric(d, kind, value, labels...)
 		}
-		tell(used, prometheus.GaugeValue, 3, "web-0", "main")
-		tell(used, prometheus.GaugeValue, 4, "web-0", "main")
-		tell(used, prometheus.GaugeValue, 5, "web-0", "side")
-		tell(used, prometheus.GaugeValue, 6, "eb-0", "mainw") // the same letters
-		tell(spent, prometheus.CounterValue, 1, "web-0", "main")
-		tell(spent, prometheus.CounterValue, 2, "web-0", "main")
-		tell(spent, prometheus.CounterValue, 3, "web-0", "main")
-		tell(peak, prometheus.GaugeValue, 8, "web-0", "main")
-		tell(peak, prometheus.GaugeValue, 9, "web-0", "main")
-		tell(peak, prometheus.GaugeValue, 7, "web-0", "main")
+		send(used, prometheus.GaugeValue, 3, "web-0", "main")
+		send(used, prometheus.GaugeValue, 4, "web-0", "main")
+		send(used, prometheus.GaugeValue, 5, "web-0", "side")
+		send(used, prometheus.GaugeValue, 6, "eb-0", "mainw") // the same letters
+		send(spent, prometheus.CounterValue, 1, "web-0", "main")
+		send(spent, prometheus.CounterValue, 2, "web-0", "main")
+		send(spent, prometheus.CounterValue, 3, "web-0", "main")
+		send(peak, prometheus.GaugeValue, 8, "web-0", "main")
+		send(peak, prometheus.GaugeValue, 9, "web-0", "main")
+		send(peak, prometheus.GaugeValue, 7, "web-0", "main")
 	})
 	want := `
 # HELP peak_bytes Peak.
@@ -63,7 +63,7 @@ used_bytes{container="side",pod="web-0",zone="z"} 5
 }
 
 func TestWhatCannotBeWrittenIsPassedOn(t *testing.T) {
-	broken := teller(func(ch chan<- prometheus.Metric) {
+	broken := source(func(ch chan<- prometheus.Metric) {
 		ch <- prometheus.NewInvalidMetric(used, errors.New("out of paper"))
 		ch <- prometheus.MustNewConstMetric(peak, prometheus.GaugeValue, 8, "web-0", "main")
 	})

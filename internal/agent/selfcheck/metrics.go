@@ -44,17 +44,17 @@ func (c *Checker) collect(ch chan<- prometheus.Metric) {
 		if k.period == 0 {
 			continue
 		}
-		tell := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64) {
+		send := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64) {
 			ch <- prometheus.MustNewConstMetric(desc, kind, value, k.namespace, k.pod, p.Container, p.UUID)
 		}
-		tell(descObserved, prometheus.CounterValue, k.observed.Seconds())
-		tell(descMetered, prometheus.CounterValue, max(k.metered.Seconds(), 0))
+		send(descObserved, prometheus.CounterValue, k.observed.Seconds())
+		send(descMetered, prometheus.CounterValue, max(k.metered.Seconds(), 0))
 		v := judge(k.window.sum(), k.period)
-		tell(descDisagreement, prometheus.GaugeValue, v.Disagreement)
+		send(descDisagreement, prometheus.GaugeValue, v.Disagreement)
 		if ratio, low, high, ok := v.Ratio(); ok {
-			tell(descRatio, prometheus.GaugeValue, ratio)
-			tell(descLow, prometheus.GaugeValue, low)
-			tell(descHigh, prometheus.GaugeValue, high)
+			send(descRatio, prometheus.GaugeValue, ratio)
+			send(descLow, prometheus.GaugeValue, low)
+			send(descHigh, prometheus.GaugeValue, high)
 		}
 	}
 }

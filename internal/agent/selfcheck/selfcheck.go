@@ -133,7 +133,7 @@ func (c *Checker) step(ctx context.Context) {
 	}
 	now := c.now()
 	samples, err := c.sample(ctx, now)
-	c.tell(err)
+	c.logOnce(err)
 	passed := now.Sub(c.at)
 	c.at = now
 	whole := err == nil && passed > 0 && passed <= latest
@@ -152,8 +152,8 @@ func (c *Checker) step(ctx context.Context) {
 	maps.DeleteFunc(c.checks, func(p Place, _ *check) bool { _, ok := all[p]; return !ok })
 }
 
-// tell logs a failure of the driver once.
-func (c *Checker) tell(err error) {
+// logOnce logs a failure of the driver once.
+func (c *Checker) logOnce(err error) {
 	if err != nil && !c.failed {
 		c.Log.Warn("failed to read the driver's samples of GPU time: metered time is not checked", "error", err)
 	}

@@ -220,7 +220,8 @@ func TestCheckerComparesSamplesWithPages(t *testing.T) {
 	}
 }
 
-// The comparison skips a second in which processes start or end, or the driver does not answer.
+// TestCheckerLeavesOutWhatIsNotWhole checks that the comparison skips a second in which processes
+// start or end, or the driver does not answer.
 func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -289,8 +290,8 @@ func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
 	}
 }
 
-// The charge on the usage page is a claim. The claim affects only the verdict on its own container,
-// within bounds.
+// TestCheckerBoundsClaims checks that the charge on the usage page affects only the verdict on its
+// own container, within bounds. The charge is a claim.
 func TestCheckerBoundsClaims(t *testing.T) {
 	for _, c := range []struct {
 		name  string

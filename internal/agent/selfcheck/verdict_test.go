@@ -62,8 +62,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// The interval covers the samples' error. All but a few in a thousand containers with random
-// samples lie within 3 sigma.
+// TestIntervalHoldsBinomialSamples checks that the interval covers the samples' error. All but a
+// few in a thousand containers with random samples lie within 3 sigma.
 func TestIntervalHoldsBinomialSamples(t *testing.T) {
 	const tries, samples = 20000, 600
 	random := rand.New(rand.NewPCG(1, 2))

@@ -69,8 +69,8 @@ func (v volcanoNames) collect(ch chan<- prometheus.Metric) {
 	found, err := v.look(ctx)
 	if err == nil {
 		for _, d := range v.nodeDevices(found) {
-			tell(ch, descVolcanoGPUMemory, d.MemoryUsedBytes, 1, strconv.Itoa(d.Index), d.UUID)
-			tell(ch, descVolcanoGPUUtilisation, d.Utilisation, 1, strconv.Itoa(d.Index), d.UUID)
+			send(ch, descVolcanoGPUMemory, d.MemoryUsedBytes, 1, strconv.Itoa(d.Index), d.UUID)
+			send(ch, descVolcanoGPUUtilisation, d.Utilisation, 1, strconv.Itoa(d.Index), d.UUID)
 		}
 		held = found.byPlace()
 	}
@@ -82,14 +82,14 @@ func (v volcanoNames) collect(ch chan<- prometheus.Metric) {
 				continue
 			}
 			bytes, percent := sums(held[place{a.PodUID, a.Container, d.UUID}])
-			tell(ch, descVolcanoMemory, bytes, 1, labels...)
-			tell(ch, descVolcanoUtilisation, percent, 1, labels...)
+			send(ch, descVolcanoMemory, bytes, 1, labels...)
+			send(ch, descVolcanoUtilisation, percent, 1, labels...)
 		}
 	}
 }
 
-// tell sends the series of a value in a unit, if the value is known.
-func tell[T uint64 | float64](ch chan<- prometheus.Metric, desc *prometheus.Desc, value *T, unit float64, labels ...string) {
+// send sends the series of a value in a unit, if the value is known.
+func send[T uint64 | float64](ch chan<- prometheus.Metric, desc *prometheus.Desc, value *T, unit float64, labels ...string) {
 	if value != nil {
 		gauge(ch, desc, float64(*value)/unit, labels...)
 	}
@@ -207,11 +207,11 @@ func (m metaGPUNames) collectProcess(ch chan<- prometheus.Metric, p agentapi.Pro
 	}
 	gauge(ch, descMetaGPUMaxUtilisation, limit, labels...)
 	gauge(ch, descMetaGPUMaxMemory, float64(p.MemoryLimitBytes/mib), labels...)
-	tell(ch, descMetaGPUUtilisation, p.Utilisation, 1, labels...)
-	tell(ch, descMetaGPURelativeUtilisation, p.ShareUtilisation, 1, labels...)
-	tell(ch, descMetaGPUMemory, p.MemoryUsedBytes, mib, labels...)
+	send(ch, descMetaGPUUtilisation, p.Utilisation, 1, labels...)
+	send(ch, descMetaGPURelativeUtilisation, p.ShareUtilisation, 1, labels...)
+	send(ch, descMetaGPUMemory, p.MemoryUsedBytes, mib, labels...)
 	if p.MemoryLimitBytes > 0 {
-		tell(ch, descMetaGPURelativeMemory, p.MemoryUsedBytes, float64(p.MemoryLimitBytes)/100, labels...)
+		send(ch, descMetaGPURelativeMemory, p.MemoryUsedBytes, float64(p.MemoryLimitBytes)/100, labels...)
 	}
 }
 

@@ -100,7 +100,7 @@ type place struct{ podUID, container, uuid string }
 // that has a GPU.
 func collectSightings(ch chan<- prometheus.Metric, found *look, allocations []placement.Allocation) {
 	for uuid, list := range found.sightings {
-		tellSums(ch, list, descGPUUsed, descGPUUtilisation, uuid)
+		sendSums(ch, list, descGPUUsed, descGPUUtilisation, uuid)
 		gauge(ch, descGPUProcesses, float64(len(list)), uuid)
 	}
 	byPlace := found.byPlace()
@@ -108,7 +108,7 @@ func collectSightings(ch chan<- prometheus.Metric, found *look, allocations []pl
 		for _, d := range a.Devices {
 			if found.answered(d.UUID) {
 				list, labels := byPlace[place{a.PodUID, a.Container, d.UUID}], []string{a.Namespace, a.Pod, a.Container, d.UUID}
-				tellSums(ch, list, descUsed, descUtilisation, labels...)
+				sendSums(ch, list, descUsed, descUtilisation, labels...)
 				gauge(ch, descContainerProcesses, float64(len(list)), labels...)
 			}
 		}
@@ -134,7 +134,7 @@ func (l *look) answered(uuid string) bool {
 	return ok
 }
 
-func tellSums(ch chan<- prometheus.Metric, list []sighting, used, utilisation *prometheus.Desc, labels ...string) {
+func sendSums(ch chan<- prometheus.Metric, list []sighting, used, utilisation *prometheus.Desc, labels ...string) {
 	bytes, percent := sums(list)
 	if bytes != nil {
 		gauge(ch, used, float64(*bytes), labels...)

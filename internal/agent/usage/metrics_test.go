@@ -16,7 +16,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
-// A pod that was deleted by force may still run while its namesake runs.
+// TestMetricsOfNamesakes checks the metrics of pods of one name. A pod that was deleted by force
+// may still run while its namesake runs.
 func TestMetricsOfNamesakes(t *testing.T) {
 	n, c, _ := populated(t)
 	n.contain(strings.Repeat("d4", 32), "8fa3c2d1-1111-2222-3333-444455556666", "other", "main", limits.Device{UUID: first, MemoryBytes: 4 * gib, ComputePPM: 250_000})
@@ -106,7 +107,8 @@ func TestMetricsWithoutTheDriver(t *testing.T) {
 	}
 }
 
-// A scrape waits a second for the driver, and then sends only the containers' accounts.
+// TestMetricsWhileTheDriverHangs checks that a scrape waits a second for the driver, and then sends
+// only the containers' accounts.
 func TestMetricsWhileTheDriverHangs(t *testing.T) {
 	documented.Bound(t, "waits for the driver", documented.Time(scrapePatience)+" for metrics")
 	n, c, _ := populated(t)

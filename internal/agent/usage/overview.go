@@ -115,10 +115,10 @@ func (c *Collector) containers(who registry.Asker, found *look) []agentapi.Conta
 }
 
 func (c *Collector) container(a placement.Allocation, found *look, byPlace map[place][]sighting) agentapi.Container {
-	told := agentapi.Container{Namespace: a.Namespace, Pod: a.Pod, PodUID: a.PodUID, Container: a.Container, Node: c.Node}
+	answer := agentapi.Container{Namespace: a.Namespace, Pod: a.Pod, PodUID: a.PodUID, Container: a.Container, Node: c.Node}
 	if pod, ok := c.Pods.Cached(pods.Ref{UID: a.PodUID}); ok {
-		told.PodUID = string(pod.UID) // as the API server names it
-		told.Requests = request.Amounts(pod, a.Container, c.Config.Dialects)
+		answer.PodUID = string(pod.UID) // as the API server names it
+		answer.Requests = request.Amounts(pod, a.Container, c.Config.Dialects)
 	}
 	inForce, accounts := c.limits(a), c.accounts(a)
 	for i, d := range a.Devices {
@@ -142,9 +142,9 @@ func (c *Collector) container(a placement.Allocation, found *look, byPlace map[p
 			s.Account = account(accounts[i])
 		}
 		s.Meter = c.meter(selfcheck.Place{PodUID: a.PodUID, Container: a.Container, UUID: d.UUID})
-		told.GPUs = append(told.GPUs, s)
+		answer.GPUs = append(answer.GPUs, s)
 	}
-	return told
+	return answer
 }
 
 // meter returns the comparison of metered GPU time with the driver's samples, or nil without a
@@ -157,12 +157,12 @@ func (c *Collector) meter(p selfcheck.Place) *agentapi.Meter {
 	if !ok {
 		return nil
 	}
-	told := &agentapi.Meter{
+	answer := &agentapi.Meter{
 		Seconds: v.Elapsed.Seconds(), Samples: v.Samples, Observed: v.Observed, Metered: v.Metered,
 		Disagreement: v.Disagreement, Disagrees: v.Disagrees(),
 	}
-	told.Ratio, told.Low, told.High, _ = v.Ratio()
-	return told
+	answer.Ratio, answer.Low, answer.High, _ = v.Ratio()
+	return answer
 }
 
 // accounts returns a container's own account by GPU, or nil if the container has no account.
@@ -179,12 +179,12 @@ func (c *Collector) accounts(a placement.Allocation) []limits.DeviceUsage {
 }
 
 func account(u limits.DeviceUsage) *agentapi.Account {
-	told := &agentapi.Account{
+	answer := &agentapi.Account{
 		MemoryBytes: u.UsedBytes, BusySeconds: u.GPUTime.Seconds(), ThrottledSeconds: u.Wait.Seconds(),
 		Launches: u.Launches, Refusals: u.Refusals,
 	}
 	if u.LastRefusal.Way != limits.WayNone {
-		told.RefusedWay, told.RefusedBytes = u.LastRefusal.Way.String(), u.LastRefusal.Bytes
+		answer.RefusedWay, answer.RefusedBytes = u.LastRefusal.Way.String(), u.LastRefusal.Bytes
 	}
-	return told
+	return answer
 }

@@ -199,7 +199,7 @@ func entry(pod, container string, pid int) agentapi.Process {
 	}
 }
 
-func TestAContainerIsToldOfItsPodAlone(t *testing.T) {
+func TestAContainerSeesOnlyItsPod(t *testing.T) {
 	_, c, _ := populated(t)
 	got, err := c.Answer(t.Context(), registry.Asker{PodUID: ownPod, Container: main}, agentapi.Processes)
 	if err != nil {
@@ -216,7 +216,7 @@ func TestAContainerIsToldOfItsPodAlone(t *testing.T) {
 	}
 }
 
-func TestTheNodesRootIsToldAll(t *testing.T) {
+func TestTheNodesRootSeesAll(t *testing.T) {
 	_, c, pids := populated(t)
 	got, err := c.Answer(t.Context(), registry.Asker{Node: true}, agentapi.Processes)
 	if err != nil {
@@ -296,7 +296,8 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// Many askers share one query of the driver, and a hanging driver delays no asker for long.
+// TestTheDriverIsAskedOnceForAll checks that many askers share one query of the driver, and a
+// hanging driver delays no asker for long.
 func TestTheDriverIsAskedOnceForAll(t *testing.T) {
 	n, c := newNode(t)
 	n.hang = make(chan struct{})
@@ -324,8 +325,8 @@ func TestTheDriverIsAskedOnceForAll(t *testing.T) {
 	}
 }
 
-// The answer lists a process by its name if the command line cannot be read. The process costs one
-// attempt, and delays no asker for long.
+// TestAHangingProcessGoesByItsName checks that the answer lists a process by its name if the
+// command line cannot be read. The process costs one attempt, and delays no asker for long.
 func TestAHangingProcessGoesByItsName(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
@@ -357,7 +358,8 @@ func TestAHangingProcessGoesByItsName(t *testing.T) {
 	}
 }
 
-// Each hanging process keeps a thread, even after its end.
+// TestFewHangingProcessesAreRead checks the bound on hanging reads of processes. Each hanging
+// process keeps a thread, even after its end.
 func TestFewHangingProcessesAreRead(t *testing.T) {
 	hang := make(chan struct{})
 	var hanging atomic.Int32
@@ -426,7 +428,8 @@ func TestOverview(t *testing.T) {
 	}
 }
 
-// Without the driver the overview contains the allocations, and the reason for the missing values.
+// TestOverviewWithoutTheDriver checks that the overview without the driver contains the
+// allocations, and the reason for the missing values.
 func TestOverviewWithoutTheDriver(t *testing.T) {
 	n, c, _ := populated(t)
 	n.err = errors.New("the driver is lost")

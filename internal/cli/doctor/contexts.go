@@ -39,17 +39,17 @@ func checkContexts(f Facts) []finding.Finding {
 		known[size.UUID] = size
 	}
 	var all []finding.Finding
-	var told []string
+	var sizes []string
 	for _, g := range f.Report.GPUs {
 		size, measured := known[g.UUID]
 		if !measured {
 			all = append(all, found(finding.Warning, fix, "GPU %s (%s): the agent could not measure the size of a CUDA context, and charges %d MiB for each context", g.Number(), g.UUID, limits.UnknownContextBytes>>20))
 			continue
 		}
-		told = append(told, fmt.Sprintf("%d MiB on GPU %s (driver %s)", size.Bytes>>20, g.Number(), size.Driver))
+		sizes = append(sizes, fmt.Sprintf("%d MiB on GPU %s (driver %s)", size.Bytes>>20, g.Number(), size.Driver))
 	}
-	if len(told) > 0 {
-		all = append(all, ok("a CUDA context takes %s", strings.Join(told, ", "))...)
+	if len(sizes) > 0 {
+		all = append(all, ok("a CUDA context takes %s", strings.Join(sizes, ", "))...)
 	}
 	return all
 }

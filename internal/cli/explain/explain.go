@@ -25,8 +25,6 @@ import (
 const (
 	// ownPrefix is the prefix of the resources of nri-vgpu's native dialect.
 	ownPrefix = "nri-vgpu.io/"
-	// ownMemory is the native resource that counts MiB of one GPU.
-	ownMemory = ownPrefix + "vgpu-memory"
 	// advertised is the Node annotation that lists the resources that nri-vgpu
 	// advertises.
 	advertised = "nri-vgpu.io/advertised"

@@ -24,6 +24,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
+// ownMemory is the native resource that counts MiB of one GPU.
+const ownMemory = ownPrefix + "vgpu-memory"
+
 const mib = 1 << 20
 
 func some[T any](v T) *T { return &v }
@@ -196,7 +199,7 @@ func TestPod(t *testing.T) {
 	}
 }
 
-// If a lent limit equals the guarantee, a change of policy does not help.
+// TestALentLimit checks that no change of policy is suggested if a lent limit equals the guarantee.
 func TestALentLimit(t *testing.T) {
 	s := agentapi.Share{UUID: "a", ComputeLimitPPM: 250_000, ComputeMaximumPPM: 1_000_000, Utilisation: some(25.0), Account: account(1, 0)}
 	findings := about(map[string]int64{ownMemory: 1}, uses(s, s)).Findings()
@@ -251,7 +254,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// The doctor looks for the labels that the chart's values list.
+// TestLabelsAreTheCharts checks that the doctor looks for the labels that the chart's values list.
 func TestLabelsAreTheCharts(t *testing.T) {
 	content, err := os.ReadFile("../../../deploy/chart/values.yaml")
 	if err != nil {
@@ -266,7 +269,7 @@ func TestLabelsAreTheCharts(t *testing.T) {
 	}
 }
 
-// Kubelet's repetition of a refusal is not listed.
+// TestARefusalIsListedOnce checks that kubelet's repetition of a refusal is not listed.
 func TestARefusalIsListedOnce(t *testing.T) {
 	p := about(map[string]int64{ownMemory: 4000}, func(p *Pod) {
 		p.Events = []corev1.Event{
@@ -285,7 +288,7 @@ func TestARefusalIsListedOnce(t *testing.T) {
 	}
 }
 
-// advice covers every Event reason.
+// TestAdvice checks that advice covers every Event reason.
 func TestAdvice(t *testing.T) {
 	source, err := os.ReadFile("../../kube/events/reasons.go")
 	if err != nil {
@@ -302,7 +305,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// Reports contain the data of the texts, and empty lists instead of null.
+// TestReports checks that reports contain the data of the texts, and empty lists instead of null.
 func TestReports(t *testing.T) {
 	share := agentapi.Share{UUID: "a", MemoryLimitBytes: mib}
 	p := about(map[string]int64{ownMemory: 4000}, func(p *Pod) {

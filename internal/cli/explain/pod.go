@@ -67,7 +67,7 @@ func (p Pod) Findings() []finding.Finding {
 		all = append(all, p.unscheduled(asked)...)
 	}
 	all = append(all, p.refused()...)
-	all = append(all, p.told()...)
+	all = append(all, p.fromEvents()...)
 	if !slices.ContainsFunc(all, func(f finding.Finding) bool { return f.Level == finding.Problem }) {
 		all = append(all, p.kubelet()...)
 	}
@@ -105,10 +105,10 @@ func (p Pod) offers() []string {
 // unscheduled returns why no node accepts the pod.
 func (p Pod) unscheduled(asked map[string]int64) []finding.Finding {
 	var all []finding.Finding
-	said := "the scheduler has not tried the pod yet"
+	reason := "the scheduler has not tried the pod yet"
 	for _, c := range p.Pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			said = oneLine(c.Message)
+			reason = oneLine(c.Message)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
@@ -120,9 +120,9 @@ func (p Pod) unscheduled(asked map[string]int64) []finding.Finding {
 		all = append(all, problem("request", why.NeverAdvice, "no node can ever start the pod: %s", never))
 	}
 	if len(all) == 0 {
-		all = append(all, problem("scheduling", p.makeRoom(), "no node accepts the pod: %s", said))
+		all = append(all, problem("scheduling", p.makeRoom(), "no node accepts the pod: %s", reason))
 	} else {
-		all = append(all, warning("scheduling", "", "the scheduler reports: %s", said))
+		all = append(all, warning("scheduling", "", "the scheduler reports: %s", reason))
 	}
 	for i := range p.Nodes {
 		if c := condition(&p.Nodes[i], ready); c != nil && c.Status != corev1.ConditionTrue {
@@ -277,8 +277,8 @@ func (p Pod) kubelet() []finding.Finding {
 	return all
 }
 
-// told returns the findings of Events that still apply.
-func (p Pod) told() []finding.Finding {
+// fromEvents returns the findings of Events that still apply.
+func (p Pod) fromEvents() []finding.Finding {
 	waits := slices.ContainsFunc(p.Pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running == nil && s.State.Terminated == nil })
 	kubelet := len(p.refused()) > 0
 	var all []finding.Finding

@@ -156,11 +156,11 @@ func (f *Fleet) overview(ctx context.Context, a Agent) (*agentapi.Overview, erro
 	return &o, nil
 }
 
-// Follow calls tell with the answer of each agent once a second. Follow uses one connection to each
+// Follow calls report with the answer of each agent once a second. Follow uses one connection to each
 // agent, or nri-vgpu-view if the user may not run commands in the agents' pods.
-func (f *Fleet) Follow(ctx context.Context, tell func(node string, o agentapi.Overview, err error)) {
+func (f *Fleet) Follow(ctx context.Context, report func(node string, o agentapi.Overview, err error)) {
 	if !f.mayExec(ctx) {
-		f.followView(ctx, tell)
+		f.followView(ctx, report)
 		return
 	}
 	followed := map[Agent]context.CancelFunc{} // a restarted Agent is a new key
@@ -170,7 +170,7 @@ func (f *Fleet) Follow(ctx context.Context, tell func(node string, o agentapi.Ov
 	for {
 		agents, err := f.Agents(ctx)
 		if err != nil && ctx.Err() == nil {
-			tell("", agentapi.Overview{}, err)
+			report("", agentapi.Overview{}, err)
 		}
 		there := map[Agent]bool{}
 		for _, a := range agents {
@@ -180,7 +180,7 @@ func (f *Fleet) Follow(ctx context.Context, tell func(node string, o agentapi.Ov
 			}
 			own, cancel := context.WithCancel(ctx)
 			followed[a] = cancel
-			all.Go(func() { f.follow(own, a, tell) })
+			all.Go(func() { f.follow(own, a, report) })
 		}
 		for a, cancel := range followed {
 			if !there[a] && err == nil {
@@ -197,20 +197,20 @@ func (f *Fleet) Follow(ctx context.Context, tell func(node string, o agentapi.Ov
 	}
 }
 
-func (f *Fleet) follow(ctx context.Context, a Agent, tell func(string, agentapi.Overview, error)) {
+func (f *Fleet) follow(ctx context.Context, a Agent, report func(string, agentapi.Overview, error)) {
 	for ctx.Err() == nil {
-		err := f.converse(ctx, func(o agentapi.Overview) { tell(a.Node, o, nil) }, a)
+		err := f.converse(ctx, func(o agentapi.Overview) { report(a.Node, o, nil) }, a)
 		if ctx.Err() != nil {
 			return
 		}
-		tell(a.Node, agentapi.Overview{}, err)
+		report(a.Node, agentapi.Overview{}, err)
 		loop.Sleep(ctx, again)
 	}
 }
 
 // converse queries an agent once a second until an error occurs. Each question
 // and answer is a line.
-func (f *Fleet) converse(ctx context.Context, tell func(agentapi.Overview), a Agent) error {
+func (f *Fleet) converse(ctx context.Context, report func(agentapi.Overview), a Agent) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	questions, ask := io.Pipe()
@@ -233,7 +233,7 @@ func (f *Fleet) converse(ctx context.Context, tell func(agentapi.Overview), a Ag
 		if err := read.Decode(&o); err != nil {
 			return err
 		}
-		tell(o)
+		report(o)
 		if !loop.Sleep(ctx, pace) {
 			return ctx.Err()
 		}

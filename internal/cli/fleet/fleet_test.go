@@ -54,8 +54,8 @@ func TestAgentOf(t *testing.T) {
 	}
 }
 
-// Errors about an agent that is down wrap ErrAway, which sets the exit status. Other errors do not
-// wrap ErrAway.
+// TestWhyAnAgentWasNotAsked checks that errors about an agent that is down wrap ErrAway, which sets
+// the exit status. Other errors do not wrap ErrAway.
 func TestWhyAnAgentWasNotAsked(t *testing.T) {
 	f := &Fleet{}
 	err := f.run(t.Context(), Agent{Node: "n1", Pod: "x", Down: "it does not run", State: "CrashLoopBackOff"}, nil, nil)

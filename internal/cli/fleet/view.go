@@ -141,15 +141,15 @@ func (f *Fleet) view(ctx context.Context) ([]agentapi.Overview, error) {
 	return all.Overviews, errors.Join(errs...)
 }
 
-// followView calls tell with the data of nri-vgpu-view once a second.
-func (f *Fleet) followView(ctx context.Context, tell func(node string, o agentapi.Overview, err error)) {
+// followView calls report with the data of nri-vgpu-view once a second.
+func (f *Fleet) followView(ctx context.Context, report func(node string, o agentapi.Overview, err error)) {
 	for ctx.Err() == nil {
 		all, err := f.view(ctx)
 		for _, o := range all {
-			tell(o.Node, o, nil)
+			report(o.Node, o, nil)
 		}
 		if err != nil && ctx.Err() == nil {
-			tell("", agentapi.Overview{}, err)
+			report("", agentapi.Overview{}, err)
 		}
 		loop.Sleep(ctx, pace)
 	}

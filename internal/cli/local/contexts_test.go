@@ -35,7 +35,8 @@ func TestParseHeld(t *testing.T) {
 	}
 }
 
-// Only sizes that were measured with this driver, in this pid namespace, are reused.
+// TestRecallContexts checks that only sizes that were measured with this driver, in this pid
+// namespace, are reused.
 func TestRecallContexts(t *testing.T) {
 	gpus := []GPU{{UUID: uuid, CUDAVersion: 13000}}
 	known := contexts.Size{UUID: uuid, Driver: driverOf(gpus[0]), Bytes: 107 << 20, How: contexts.ByProcess, PIDNamespace: pidNamespace()}
@@ -68,7 +69,8 @@ func TestRecallContexts(t *testing.T) {
 	}
 }
 
-// After a failed measurement of a GPU, runs start without retrying for a while.
+// TestFailuresAreRemembered checks that runs start without a measurement for a while after a failed
+// measurement of a GPU.
 func TestFailuresAreRemembered(t *testing.T) {
 	g := openGroups(t)
 	lib := t.TempDir() // without the programs
@@ -106,8 +108,8 @@ func TestFailuresAreRemembered(t *testing.T) {
 	}
 }
 
-// A run joins a group even if the context's size was measured after the group
-// was made.
+// TestJoinLeavesContextsAlone checks that a run joins a group even if the context's size was
+// measured after the group was made.
 func TestJoinLeavesContextsAlone(t *testing.T) {
 	g := openGroups(t)
 	join(t, g, "lab", ask(1<<30))

@@ -95,7 +95,7 @@ func Run(ctx context.Context, r Request, group string, command []string) error {
 			return errors.Join(err, member.Close())
 		}
 	}
-	if err := bequeath(member.File); err != nil {
+	if err := inherit(member.File); err != nil {
 		return err
 	}
 	lib = DriverLibraries(lib, groups.Dir(group), os.Getenv)
@@ -206,8 +206,8 @@ func Watch(dir, group string, detached bool) error {
 // by number.
 const lowestFD = 200
 
-// bequeath lets the program inherit a member's lock.
-func bequeath(members *os.File) error {
+// inherit lets the program inherit a member's lock.
+func inherit(members *os.File) error {
 	// The duplicate has no close-on-exec flag. The duplicate shares the lock, which
 	// belongs to the open file.
 	if _, err := unix.FcntlInt(members.Fd(), unix.F_DUPFD, lowestFD); err != nil {

@@ -23,9 +23,9 @@ import (
 type Source interface {
 	// Overviews returns the overview of each node that answers. The error lists the other nodes.
 	Overviews(ctx context.Context) ([]agentapi.Overview, error)
-	// Follow calls tell for each node about once a second until ctx ends. If the node answers,
-	// tell gets the overview; otherwise, tell gets the error. Follow calls tell concurrently.
-	Follow(ctx context.Context, tell func(node string, o agentapi.Overview, err error))
+	// Follow calls report for each node about once a second until ctx ends. If the node answers,
+	// report gets the overview; otherwise, report gets the error. Follow calls report concurrently.
+	Follow(ctx context.Context, report func(node string, o agentapi.Overview, err error))
 }
 
 // Local is the agent behind a socket of a node or of a container. In a container Local
@@ -41,8 +41,8 @@ func (l Local) Overviews(ctx context.Context) ([]agentapi.Overview, error) {
 	return []agentapi.Overview{o}, nil
 }
 
-// Follow calls tell with the overview of the agent.
-func (l Local) Follow(ctx context.Context, tell func(string, agentapi.Overview, error)) {
+// Follow calls report with the overview of the agent.
+func (l Local) Follow(ctx context.Context, report func(string, agentapi.Overview, error)) {
 	node := ""
 	for {
 		all, err := l.Overviews(ctx)
@@ -50,10 +50,10 @@ func (l Local) Follow(ctx context.Context, tell func(string, agentapi.Overview, 
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			tell(node, agentapi.Overview{}, err)
+			report(node, agentapi.Overview{}, err)
 		default:
 			node = all[0].Node
-			tell(node, all[0], nil)
+			report(node, all[0], nil)
 		}
 		if !loop.Sleep(ctx, watchInterval) {
 			return
@@ -387,9 +387,9 @@ func Requested(all map[string]int64) string {
 // MemoryOfLimit formats memory and its limit as "1024/4096 MiB".
 func MemoryOfLimit(used *uint64, limit uint64) string { return ofLimit(used, limit) }
 
-// Complain returns the error for the exit status if some nodes did not answer. The caller has
+// Incomplete returns the error for the exit status if some nodes did not answer. The caller has
 // written the answers of the other nodes.
-func Complain(answered int, err error) error {
+func Incomplete(answered int, err error) error {
 	if err == nil || answered == 0 {
 		return err
 	}

@@ -111,13 +111,13 @@ func TestFilter(t *testing.T) {
 
 func TestComplain(t *testing.T) {
 	away := agentapi.ErrAway
-	if err := Complain(0, away); !errors.Is(err, away) {
+	if err := Incomplete(0, away); !errors.Is(err, away) {
 		t.Errorf("where no agent answers: %v", err)
 	}
-	if err := Complain(1, away); err == nil || errors.Is(err, away) {
+	if err := Incomplete(1, away); err == nil || errors.Is(err, away) {
 		t.Errorf("where one does not answer: %v", err)
 	}
-	if err := Complain(1, nil); err != nil {
+	if err := Incomplete(1, nil); err != nil {
 		t.Errorf("where all answer: %v", err)
 	}
 }
@@ -144,7 +144,7 @@ func TestLinesAreAnsweredUntilThereAreNoMore(t *testing.T) {
 	}
 }
 
-// After a minute without a question, AnswerLines ends.
+// TestNoQuestionForAMinuteIsTheEnd checks that AnswerLines ends after a minute without a question.
 func TestNoQuestionForAMinuteIsTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, ask := io.Pipe()

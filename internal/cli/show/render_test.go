@@ -77,7 +77,8 @@ func TestProcessesAreWritten(t *testing.T) {
 	}
 }
 
-// Totals count a container's request once, however many processes the container has.
+// TestTotals checks that totals count a container's request once, however many processes the
+// container has.
 func TestTotals(t *testing.T) {
 	twice := []agentapi.Process{processes[0], processes[0]}
 	if got := processTotals(twice); got["REQ"] != "30" || got["PID"] != "2" || got["DEVICE"] != "1 GPU" || got["MEMORY"] != "3073 MiB" {
@@ -88,7 +89,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// A name is written once for all containers and GPUs of a pod.
+// TestNames checks that a name is written once for all containers and GPUs of a pod.
 func TestNames(t *testing.T) {
 	var out bytes.Buffer
 	container := func(pod, name string) PodEntry {
@@ -135,8 +136,8 @@ TOTAL  2 GPUs                     3072/32768 MiB  30/100,2/4
 	}
 }
 
-// A watch that writes to a file writes headings once, aligned columns, and one
-// JSON list on each line.
+// TestWatchedLines checks that a watch that writes to a file writes headings once, aligned columns,
+// and one JSON list on each line.
 func TestWatchedLines(t *testing.T) {
 	var out bytes.Buffer
 	w := &writer[agentapi.Process]{view: processView, format: FormatTable, out: &out, watched: true}
@@ -166,8 +167,8 @@ func TestWatchedLines(t *testing.T) {
 	}
 }
 
-// On a terminal each list replaces the last list with its headings. The error of an absent agent
-// also replaces the last list.
+// TestRedraw checks that each list on a terminal replaces the last list with its headings. The
+// error of an absent agent also replaces the last list.
 func TestRedraw(t *testing.T) {
 	var out bytes.Buffer
 	w := &writer[agentapi.Process]{view: processView, format: FormatTable, out: &out}

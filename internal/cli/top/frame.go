@@ -45,7 +45,7 @@ func frame(s *state, width, height int) []string {
 	if width < 1 || height < 1 {
 		return nil
 	}
-	foot := s.complaints(width)
+	foot := s.missing(width)
 	if s.room(height, foot) < 1 {
 		foot = nil // the list takes precedence over the errors
 	}
@@ -78,8 +78,8 @@ func (s *state) title() string {
 	return fmt.Sprintf("nri-vgpu  %s  nodes: %d  GPUs: %d  containers: %d  by %s", s.now.Format(time.TimeOnly), len(s.overviews), gpus, containers, s.order)
 }
 
-// complaints returns the lines about nodes that do not answer.
-func (s *state) complaints(width int) []string {
+// missing returns the lines about nodes that do not answer.
+func (s *state) missing(width int) []string {
 	var lines []string
 	for _, node := range slices.Sorted(maps.Keys(s.errors)) {
 		if len(lines) == maxErrors {

@@ -59,7 +59,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	v := &view{options: o, known: map[string]agentapi.Overview{}}
 	v.state = state{order: o.Order, errors: map[string]error{}, earlier: map[string]agentapi.Overview{}, color: o.Color}
-	go o.Source.Follow(ctx, v.tell)
+	go o.Source.Follow(ctx, v.report)
 	return v.loop(ctx)
 }
 
@@ -78,7 +78,7 @@ func takeOver(o Options) (restore func() error, err error) {
 	return func() error { return errors.Join(restoreOut(), restoreKeys()) }, nil
 }
 
-// view is the live view. Sources call tell concurrently.
+// view is the live view. Sources call report concurrently.
 type view struct {
 	options Options
 
@@ -87,7 +87,7 @@ type view struct {
 	state state
 }
 
-func (v *view) tell(node string, o agentapi.Overview, err error) {
+func (v *view) report(node string, o agentapi.Overview, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err != nil {

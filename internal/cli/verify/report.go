@@ -105,9 +105,9 @@ func WriteTable(w io.Writer, r Report) error {
 
 // outcome returns the figure and the reason.
 func (r *Row) outcome() string {
-	said := strings.Join(strings.Fields(r.Why), " ") // on one line
-	if r.Figure == "" || said == "" {
-		return r.Figure + said
+	why := strings.Join(strings.Fields(r.Why), " ") // on one line
+	if r.Figure == "" || why == "" {
+		return r.Figure + why
 	}
-	return r.Figure + "; " + said
+	return r.Figure + "; " + why
 }

@@ -145,8 +145,8 @@ func await(ctx context.Context, cmd *exec.Cmd, out, errs *bytes.Buffer, into any
 
 // lastLine returns the last line that a program printed, or the error if the program printed no
 // line.
-func lastLine(said string, err error) string {
-	lines := strings.Split(strings.TrimSpace(said), "\n")
+func lastLine(output string, err error) string {
+	lines := strings.Split(strings.TrimSpace(output), "\n")
 	if last := lines[len(lines)-1]; last != "" {
 		return last
 	}

@@ -52,7 +52,8 @@ func TestNeverByWishes(t *testing.T) {
 	}
 }
 
-// The conclusion claims that no node can ever start a pod only if the GPUs of all nodes are known.
+// TestNeverConcludes checks that the conclusion claims that no node can ever start a pod only if
+// the GPUs of all nodes are known.
 func TestNeverConcludes(t *testing.T) {
 	large := pod("large", map[corev1.ResourceName]int64{memory: 20000})
 	a := answer(t, large)

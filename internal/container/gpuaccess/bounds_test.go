@@ -9,7 +9,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
-// Variables keeps no long values, because all containers together may have many.
+// TestVariablesAreCut checks that Variables keeps no long values, because all containers together
+// may have many.
 func TestVariablesAreCut(t *testing.T) {
 	documented.Bound(t, "memory for the pods and containers that the runtime lists", "three variables cut to "+documented.Bytes(mostValue))
 	long := strings.Repeat("x", 1<<20)

@@ -160,7 +160,8 @@ func TestVolumesAboveOurFiles(t *testing.T) {
 	}
 }
 
-// When a directory is renamed, the mounts below it move with it.
+// TestADirectoryIsRenamed checks that a renamed directory is found. When a directory is renamed,
+// the mounts below it move with it.
 func TestADirectoryIsRenamed(t *testing.T) {
 	b := newBox(t)
 	dir := b.volume("/usr/local")
@@ -176,7 +177,8 @@ func TestADirectoryIsRenamed(t *testing.T) {
 	b.checkRunning(n, ErrHidden)
 }
 
-// Removing a file also removes mounts on it in other namespaces.
+// TestASidecarRemovesAMountPoint checks that a removed mount point is found. Removing a file also
+// removes mounts on it in other namespaces.
 func TestASidecarRemovesAMountPoint(t *testing.T) {
 	b := newBox(t)
 	dir := b.volume("/etc")
@@ -188,6 +190,7 @@ func TestASidecarRemovesAMountPoint(t *testing.T) {
 	b.checkRunning(n, ErrHidden)
 }
 
+// TestOurFilesAreTakenAwayInTheImage checks that files that were taken away in the image are found.
 // Through /proc/PID/root, a process of another container in the same pid namespace reaches files
 // outside volumes.
 func TestOurFilesAreTakenAwayInTheImage(t *testing.T) {
@@ -217,7 +220,7 @@ func TestAVolumeIsMountedOverOurs(t *testing.T) {
 	b.checkRunning(n, ErrHidden)
 }
 
-// A process may have another, empty root than its container.
+// TestAProcessWithItsOwnRoot checks that CheckRunning accepts a process whose own root is empty.
 func TestAProcessWithItsOwnRoot(t *testing.T) {
 	b := newBox(t)
 	b.volume("/data")
@@ -227,7 +230,8 @@ func TestAProcessWithItsOwnRoot(t *testing.T) {
 	b.checkRunning(n, nil)
 }
 
-// An update may remove a version's files while containers still have the files mounted.
+// TestTheHostsFilesAreGone checks that CheckRunning accepts mounts of files that an update has
+// removed from the host.
 func TestTheHostsFilesAreGone(t *testing.T) {
 	b := newBox(t)
 	n := b.start()
@@ -241,7 +245,8 @@ func TestTheHostsFilesAreGone(t *testing.T) {
 	b.checkRunning(n, ErrHidden)
 }
 
-// Check does not access a volume above our files, so Check does not wait for a volume that hangs.
+// TestAVolumeAboveOursHangs checks that Check does not wait for a volume above nri-vgpu's files
+// that hangs, because Check does not access the volume.
 func TestAVolumeAboveOursHangs(t *testing.T) {
 	b := newBox(t)
 	b.mounts = []Mount{{Source: "/volume", Destination: "/usr/local"}}
@@ -261,8 +266,8 @@ func TestAVolumeAboveOursHangs(t *testing.T) {
 	b.took(begin, 0)
 }
 
-// The file system of an image that is loaded on demand may also hang. A hanging image blocks no
-// look-ups in other containers.
+// TestImagesHang checks that a hanging image blocks no look-ups in other containers. The file
+// system of an image that is loaded on demand may hang.
 func TestImagesHang(t *testing.T) {
 	looks := NewLooks()
 	hangs := func(name string) error {
@@ -285,8 +290,9 @@ func TestImagesHang(t *testing.T) {
 	b.took(begin, 0)
 }
 
-// A mount elsewhere, as any start of a container causes, disturbs look-ups in the kernel's cache. A
-// disturbed look-up must not count against the bound on look-ups that may hang.
+// TestMountsElsewhereNeedNoPlace checks that a disturbed look-up does not count against the bound
+// on look-ups that may hang. A mount elsewhere, as any start of a container causes, disturbs
+// look-ups in the kernel's cache.
 func TestMountsElsewhereNeedNoPlace(t *testing.T) {
 	looks := NewLooks()
 	hang := make(chan struct{})

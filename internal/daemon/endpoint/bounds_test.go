@@ -53,7 +53,7 @@ func (p *pipes) dial() net.Conn {
 	return client
 }
 
-// The documentation states the time-outs of clients.
+// TestClientsAreWaitedForSoLong checks that the documentation states the time-outs of clients.
 func TestClientsAreWaitedForSoLong(t *testing.T) {
 	for name, c := range map[string]struct {
 		asks string

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 // connected returns the number of connections to a server's port that the kernel lists.
@@ -115,11 +117,8 @@ func TestTenantsHoldEverything(t *testing.T) {
 			}
 			for _, address := range []string{options.Address, options.ProbeAddress} {
 				// Some closed connections may still be listed.
-				deadline := time.Now().Add(5 * time.Second)
-				n := connected(t, address)
-				for ; n > mostConnections && time.Now().Before(deadline); n = connected(t, address) {
-					time.Sleep(10 * time.Millisecond)
-				}
+				n := 0
+				_ = eventually.Wait(5*time.Second, "", func() bool { n = connected(t, address); return n <= mostConnections })
 				if n > mostConnections || n < mostConnections/2 {
 					t.Errorf("%s has %d connections, want some %d", address, n, mostConnections)
 				}

@@ -53,7 +53,7 @@ func dropped(r *Recorder, cause string) float64 {
 	return testutil.ToFloat64(r.metrics.dropped.WithLabelValues(cause))
 }
 
-func TestAnEventSaysWhatItIsAbout(t *testing.T) {
+func TestAnEventNamesItsObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, client := start(t)
 		r.OnPod(web, VGPURefused, "no room for %q", "main")

@@ -206,9 +206,9 @@ func TestPodsHoldTheSizesInForce(t *testing.T) {
 	}
 }
 
-// TestUnhealthyGPUsAreHeldAndNotGiven checks that a pod keeps its unhealthy GPU, and that no other
+// TestUnhealthyGPUsAreHeldAndNotOffered checks that a pod keeps its unhealthy GPU, and that no other
 // pod gets the GPU.
-func TestUnhealthyGPUsAreHeldAndNotGiven(t *testing.T) {
+func TestUnhealthyGPUsAreHeldAndNotOffered(t *testing.T) {
 	sick := gpu0
 	sick.Healthy = false
 	reader := NewReader(config.Default())

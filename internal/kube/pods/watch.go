@@ -137,8 +137,8 @@ func (c *Cache) handler() cache.ResourceEventHandler {
 				obj = last.Obj
 			}
 			if pod, ok := obj.(*corev1.Pod); ok {
-				c.tellChanged()
-				c.tellGone(pod)
+				c.notifyChanged()
+				c.notifyGone(pod)
 			}
 		},
 	}
@@ -150,19 +150,19 @@ func (c *Cache) seen(obj any) {
 		return
 	}
 	c.wake(RuntimeUID(pod))
-	c.tellChanged()
+	c.notifyChanged()
 	if Ended(pod) {
-		c.tellGone(pod)
+		c.notifyGone(pod)
 	}
 }
 
-func (c *Cache) tellChanged() {
+func (c *Cache) notifyChanged() {
 	if c.changed != nil {
 		c.changed()
 	}
 }
 
-func (c *Cache) tellGone(pod *corev1.Pod) {
+func (c *Cache) notifyGone(pod *corev1.Pod) {
 	if c.gone != nil {
 		c.gone(RuntimeUID(pod))
 	}

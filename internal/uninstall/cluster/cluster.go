@@ -80,7 +80,7 @@ func (r Removal) Await(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.sayMissing(ctx)
+	return r.printMissing(ctx)
 }
 
 // unfinished returns the Ready nodes that are not clean, with the reasons.
@@ -114,8 +114,8 @@ func reason(pod *corev1.Pod) string {
 	return ""
 }
 
-// sayMissing prints the nodes that Await skipped because they are not Ready.
-func (r Removal) sayMissing(ctx context.Context) error {
+// printMissing prints the nodes that Await skipped because they are not Ready.
+func (r Removal) printMissing(ctx context.Context) error {
 	ready, err := r.readyNodes(ctx)
 	if err != nil {
 		return err

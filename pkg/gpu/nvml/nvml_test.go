@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"context"
 	"errors"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 // simulator is the directory of the simulated driver, which the tests load by dlopen. "make build"
@@ -185,24 +187,21 @@ func checkKinds(t *testing.T, inv *gpu.Inventory, dir, uuid string, computes int
 		pid := machine.Use(t, 1, memory, kind.args...)
 		want[pid] = gpu.Process{PID: pid, Bytes: memory, APIs: kind.apis}
 	}
-	var got map[int]gpu.Process
 	// The driver reports the use of the decoder after the first period.
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		listed, err := inv.Processes(t.Context())
+	eventually.Succeeds(t, 5*time.Second, "the driver reports each kind of use", func(ctx context.Context) error {
+		listed, err := inv.Processes(ctx)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		got = map[int]gpu.Process{}
+		got := map[int]gpu.Process{}
 		for _, p := range listed[uuid] {
 			got[p.PID] = p
 		}
-		if cmp.Equal(want, got) {
-			break
+		if diff := cmp.Diff(want, got); diff != "" {
+			return errors.New(diff)
 		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+		return nil
+	})
 	for pid := range want {
 		if pid != computes {
 			machine.EndUse(t, pid)
@@ -213,16 +212,16 @@ func checkKinds(t *testing.T, inv *gpu.Inventory, dir, uuid string, computes int
 // mustRecover waits until the inventory is as before.
 func mustRecover(t *testing.T, inv *gpu.Inventory, want []gpu.GPU) {
 	t.Helper()
-	var gpus []gpu.GPU
-	for range 500 {
-		var err error
-		gpus, err = inv.Refresh(t.Context())
-		if err == nil && cmp.Equal(gpus, want) {
-			return
+	eventually.Succeeds(t, 5*time.Second, "the inventory is as before", func(ctx context.Context) error {
+		gpus, err := inv.Refresh(ctx)
+		if err != nil {
+			return err
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("did not recover: %s", cmp.Diff(want, gpus))
+		if diff := cmp.Diff(want, gpus); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
 }
 
 func TestCoresPerMultiprocessor(t *testing.T) {

@@ -37,8 +37,8 @@ var alarms = []string{
 }
 
 // withdraws are the versions of releases whose agents report no registered plugin until the runtime
-// has the plugin. These agents may also report no registered plugin at their end. As operations.md
-// of these releases states, the Node offers no capacity meanwhile.
+// has the plugin. These agents may also report no registered plugin at their end. Meanwhile, the
+// Node offers no capacity, as docs/operations.md of these releases states.
 var withdraws = []string{"0.0.1-f23a02b1375a"}
 
 // watch records each change of the memory that the Node offers.
