@@ -6,11 +6,13 @@ import (
 	"debug/elf"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 
+	"github.com/nri-vgpu/nri-vgpu/deploy/notices"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
 	"github.com/nri-vgpu/nri-vgpu/test/cluster/image"
@@ -120,7 +122,7 @@ func schedulerSpec(o options) (image.Spec, error) {
 	if err != nil {
 		return image.Spec{}, err
 	}
-	notices, err := thirdParty(filepath.Join(o.source, "scheduler"), programs, nil)
+	text, err := notices.Text(filepath.Join(o.source, "scheduler"), slices.Collect(maps.Values(programs)), nil)
 	if err != nil {
 		return image.Spec{}, err
 	}
@@ -130,7 +132,7 @@ func schedulerSpec(o options) (image.Spec, error) {
 	}
 	return image.Spec{
 		Name:       version.SchedulerImage(o.version),
-		Files:      append(append(image.BaseLayout(), files...), common(o, notices)...),
+		Files:      append(append(image.BaseLayout(), files...), common(o, text)...),
 		Entrypoint: []string{program},
 		User:       "65532:65532",
 		WorkingDir: "/",
@@ -162,13 +164,13 @@ func writeArchive(archive string, spec image.Spec) error {
 }
 
 // common lists the files of every image.
-func common(o options, notices []byte) []image.File {
+func common(o options, thirdParty []byte) []image.File {
 	return []image.File{
 		{Path: "/etc/passwd", Content: []byte(passwd)},
 		{Path: "/etc/group", Content: []byte(group)},
 		{Path: "/etc/nsswitch.conf", Content: []byte("hosts: files dns\n")},
 		{Path: docs + "/LICENSE", Source: filepath.Join(o.source, "LICENSE"), Mode: 0o644},
-		{Path: docs + "/THIRD-PARTY-NOTICES", Content: notices},
+		{Path: docs + "/" + notices.Name, Content: thirdParty},
 	}
 }
 
@@ -186,7 +188,7 @@ func content(o options) ([]image.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	notices, err := thirdParty(o.source, programs, runtime)
+	text, err := notices.Text(o.source, slices.Collect(maps.Values(programs)), runtime)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +196,7 @@ func content(o options) ([]image.File, error) {
 	for _, name := range libraries {
 		files = append(files, image.File{Path: root + "/lib/" + name, Source: filepath.Join(o.build, "lib", name), Mode: 0o755})
 	}
-	return append(append(files, common(o, notices)...),
+	return append(append(files, common(o, text)...),
 		image.File{Path: root + "/bin/mgctl", Link: "vgpuctl"},
 		image.File{Path: root + "/bin/kubectl-vgpu", Link: "vgpuctl"},
 		image.File{Path: "/etc/nri-vgpu/config.toml", Source: filepath.Join(o.source, "config.toml"), Mode: 0o644},

@@ -140,7 +140,7 @@ func checkContent(t *testing.T, archive string) {
 		t.Error("the patcher's user is not in passwd")
 	}
 	notices := entries["usr/share/doc/nri-vgpu/THIRD-PARTY-NOTICES"]
-	for _, want := range []string{"Go standard library", "github.com/google/go-containerregistry", "libc6"} {
+	for _, want := range []string{"Go standard library", "github.com/google/go-containerregistry", "libc6", "GNU LESSER GENERAL PUBLIC LICENSE"} {
 		if !strings.Contains(notices, want) {
 			t.Errorf("the notices lack %q", want)
 		}

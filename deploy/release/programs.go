@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"text/template"
+
+	"github.com/nri-vgpu/nri-vgpu/deploy/notices"
 )
 
 // programs lists the builds of vgpuctl for all systems and architectures.
@@ -34,10 +36,15 @@ func writePrograms(o options) error {
 		if system == "windows" {
 			suffix = ".exe"
 		}
+		thirdParty, err := notices.Text(o.source, []string{program}, nil)
+		if err != nil {
+			return err
+		}
 		for _, name := range []string{"kubectl-vgpu", "vgpuctl"} {
 			content, err := archive([]entry{
 				{path: name + suffix, source: program, executable: true},
 				{path: "LICENSE", source: filepath.Join(o.source, "LICENSE")},
+				{path: notices.Name, content: thirdParty},
 			})
 			if err != nil {
 				return err

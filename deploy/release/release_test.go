@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -44,8 +45,13 @@ func testOptions(t *testing.T) options {
 	for _, program := range released {
 		link(t, self, filepath.Join(build, "bin", program))
 	}
+	if err := os.Mkdir(filepath.Join(build, "lib"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range slices.Concat(paths.Libraries, paths.Helpers) {
-		link(t, self, filepath.Join(build, "lib", name))
+		if err := os.WriteFile(filepath.Join(build, "lib", name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	o := options{source: "../..", version: testVersion, output: t.TempDir(), builds: []string{build}, seconds: 1}
 	// krew's manifest names an archive for each platform.
@@ -161,25 +167,51 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-func TestArchiveOfThePlugin(t *testing.T) {
-	o := testRelease(t)
-	compressed, err := gzip.NewReader(bytes.NewReader(read(t, o, "kubectl-vgpu_linux_"+runtime.GOARCH+".tar.gz")))
+// entries returns the content of each file in an archive of a program for this machine's architecture,
+// and the names of the files that can be executed.
+func entries(t *testing.T, o options, program string) (contents map[string]string, executable []string) {
+	t.Helper()
+	compressed, err := gzip.NewReader(bytes.NewReader(read(t, o, program+"_linux_"+runtime.GOARCH+".tar.gz")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	modes := map[string]int64{}
+	contents = map[string]string{}
 	for r := tar.NewReader(compressed); ; {
 		header, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			break
+			return contents, executable
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		modes[header.Name] = header.Mode
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		contents[header.Name] = string(content)
+		if header.Mode == 0o755 {
+			executable = append(executable, header.Name)
+		}
 	}
-	if len(modes) != 2 || modes["kubectl-vgpu"] != 0o755 || modes["LICENSE"] != 0o644 {
-		t.Errorf("the archive contains %v", modes)
+}
+
+// TestArchivesOfPrograms checks that the archives contain the licences of the linked modules.
+func TestArchivesOfPrograms(t *testing.T) {
+	o := testRelease(t)
+	plugin, executable := entries(t, o, "kubectl-vgpu")
+	if len(plugin) != 3 || !slices.Equal(executable, []string{"kubectl-vgpu"}) {
+		t.Errorf("the plugin's archive contains %v", slices.Sorted(maps.Keys(plugin)))
+	}
+	vgpuctl, _ := entries(t, o, "vgpuctl")
+	for program, contents := range map[string]map[string]string{"kubectl-vgpu": plugin, "vgpuctl": vgpuctl} {
+		if !strings.Contains(contents["LICENSE"], "Apache License") {
+			t.Errorf("the archive of %s lacks nri-vgpu's licence", program)
+		}
+		for _, want := range []string{"Go standard library", "github.com/spdx/tools-golang v", "k8s.io/apimachinery v"} {
+			if !strings.Contains(contents["THIRD-PARTY-NOTICES"], want) {
+				t.Errorf("the notices of %s lack %q", program, want)
+			}
+		}
 	}
 }
 
@@ -191,6 +223,7 @@ func TestKrewsManifest(t *testing.T) {
 			Platforms []struct {
 				URI, SHA256, Bin string
 				Selector         struct{ MatchLabels struct{ OS, Arch string } }
+				Files            []struct{ From, To string }
 			}
 		}
 	}
@@ -209,6 +242,13 @@ func TestKrewsManifest(t *testing.T) {
 		}
 		if p.URI != prefix+name || labels.OS+"_"+labels.Arch != platforms[i] || p.Bin != bin {
 			t.Errorf("a platform is %+v", p)
+		}
+		var installed []string
+		for _, f := range p.Files {
+			installed = append(installed, f.From)
+		}
+		if want := []string{bin, "LICENSE", "THIRD-PARTY-NOTICES"}; !slices.Equal(installed, want) {
+			t.Errorf("krew installs %v, want %v", installed, want)
 		}
 		if sum, err := o.sum(name); err != nil || sum != p.SHA256 {
 			t.Errorf("the checksum of %s is %s, want %s, %v", name, p.SHA256, sum, err)
