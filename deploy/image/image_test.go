@@ -6,12 +6,15 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"debug/elf"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -201,6 +204,40 @@ func TestBuildsContainNoPaths(t *testing.T) {
 				t.Errorf("%s contains the path %s", file, path)
 			}
 		}
+	}
+}
+
+// newestGlibc is the minor version of glibc 2 that vgpuctl run and verify need, as
+// docs/how-to/verify.md states.
+const newestGlibc = 34
+
+// TestHelpersRunWithOlderGlibc checks that the programs and libraries beside vgpuctl need no newer
+// glibc than documented, also if a newer system builds them.
+func TestHelpersRunWithOlderGlibc(t *testing.T) {
+	for _, name := range libraries {
+		f, err := elf.Open(filepath.Join("../../build/lib", name))
+		if err != nil {
+			t.Fatalf("%v: run make build", err)
+		}
+		defer f.Close()
+		symbols, err := f.ImportedSymbols()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range symbols {
+			minor, ok := strings.CutPrefix(s.Version, "GLIBC_2.")
+			minor, _, _ = strings.Cut(minor, ".")
+			if n, err := strconv.Atoi(minor); ok && (err != nil || n > newestGlibc) {
+				t.Errorf("%s needs %s of %s", name, s.Name, s.Version)
+			}
+		}
+	}
+	guide, err := os.ReadFile("../../docs/how-to/verify.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("glibc 2.%d", newestGlibc); !strings.Contains(string(guide), want) {
+		t.Errorf("the guide does not name %s", want)
 	}
 }
 

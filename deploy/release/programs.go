@@ -7,9 +7,11 @@ import (
 	"debug/buildinfo"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"text/template"
 
 	"github.com/nri-vgpu/nri-vgpu/deploy/notices"
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
 // programs lists the builds of vgpuctl for all systems and architectures.
@@ -21,7 +23,8 @@ func (o options) programs() []string {
 	return append(all, o.clients...)
 }
 
-// writePrograms packs kubectl's plugin and vgpuctl, which are one program under two names.
+// writePrograms packs kubectl's plugin and vgpuctl, which are one program under two names. vgpuctl for
+// Linux also needs the interposer, to run programs under limits.
 func writePrograms(o options) error {
 	for _, program := range o.programs() {
 		system, err := setting(program, "GOOS")
@@ -41,11 +44,15 @@ func writePrograms(o options) error {
 			return err
 		}
 		for _, name := range []string{"kubectl-vgpu", "vgpuctl"} {
-			content, err := archive([]entry{
+			entries := []entry{
 				{path: name + suffix, source: program, executable: true},
 				{path: "LICENSE", source: filepath.Join(o.source, "LICENSE")},
 				{path: notices.Name, content: thirdParty},
-			})
+			}
+			if name == "vgpuctl" && system == "linux" {
+				entries = append(entries, interposer(filepath.Join(filepath.Dir(program), "../lib"))...)
+			}
+			content, err := archive(entries)
 			if err != nil {
 				return err
 			}
@@ -55,6 +62,15 @@ func writePrograms(o options) error {
 		}
 	}
 	return nil
+}
+
+// interposer lists the files of a build that vgpuctl finds beside itself.
+func interposer(lib string) []entry {
+	var entries []entry
+	for _, name := range slices.Concat(paths.Libraries, paths.Helpers) {
+		entries = append(entries, entry{path: "lib/" + name, source: filepath.Join(lib, name), executable: true})
+	}
+	return entries
 }
 
 // setting returns a setting with which Go built a program.

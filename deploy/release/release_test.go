@@ -195,7 +195,8 @@ func entries(t *testing.T, o options, program string) (contents map[string]strin
 	}
 }
 
-// TestArchivesOfPrograms checks that the archives contain the licences of the linked modules.
+// TestArchivesOfPrograms checks that the archives contain the licences of the linked modules, and that
+// vgpuctl has the interposer.
 func TestArchivesOfPrograms(t *testing.T) {
 	o := testRelease(t)
 	plugin, executable := entries(t, o, "kubectl-vgpu")
@@ -203,6 +204,11 @@ func TestArchivesOfPrograms(t *testing.T) {
 		t.Errorf("the plugin's archive contains %v", slices.Sorted(maps.Keys(plugin)))
 	}
 	vgpuctl, _ := entries(t, o, "vgpuctl")
+	for _, name := range slices.Concat(paths.Libraries, paths.Helpers) {
+		if vgpuctl["lib/"+name] != name {
+			t.Errorf("vgpuctl's archive lacks lib/%s", name)
+		}
+	}
 	for program, contents := range map[string]map[string]string{"kubectl-vgpu": plugin, "vgpuctl": vgpuctl} {
 		if !strings.Contains(contents["LICENSE"], "Apache License") {
 			t.Errorf("the archive of %s lacks nri-vgpu's licence", program)

@@ -225,6 +225,28 @@ func TestMemoryIsThere(t *testing.T) {
 	}
 }
 
+// TestRunFromAReleasesArchive checks that vgpuctl finds the interposer in the directory lib beside
+// itself, as a release's archive unpacks both.
+func TestRunFromAReleasesArchive(t *testing.T) {
+	m := newMachine(t)
+	unpacked := filepath.Join(t.TempDir(), "unpacked")
+	if err := os.CopyFS(filepath.Join(unpacked, "lib"), os.DirFS(filepath.Join(m.build, "lib"))); err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(filepath.Join(m.build, "bin/vgpuctl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vgpuctl := filepath.Join(unpacked, "vgpuctl")
+	if err := os.WriteFile(vgpuctl, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m.run(vgpuctl, "run", "--memory", "2Gi", "--", m.workload("fill"))
+	if peak := m.peak(m.oracle()); peak > limit || peak < limit/100*99 {
+		t.Errorf("the program held %d bytes at its peak, want %d", peak, limit)
+	}
+}
+
 // TestWithoutLimitThereIsMore checks that the other tests would detect a missing limit.
 func TestWithoutLimitThereIsMore(t *testing.T) {
 	m := newMachine(t)

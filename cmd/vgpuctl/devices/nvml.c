@@ -9,7 +9,6 @@
 //
 // If NVML fails, the answer is "error TEXT". vgpu-nvml exits at the end of its input.
 
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -33,6 +33,7 @@ func LibraryDirs(exe string, getenv func(string) string) []string {
 	beside := filepath.Dir(exe)
 	return []string{
 		filepath.Join(beside, "../lib"),
+		filepath.Join(beside, "lib"), // as in a release's archive
 		beside,
 		"/usr/local/nri-vgpu/lib",
 		filepath.Join("/opt/nri-vgpu", version.Version),

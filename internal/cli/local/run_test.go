@@ -44,7 +44,7 @@ func TestEnvironment(t *testing.T) {
 func TestLibraryDirs(t *testing.T) {
 	env := ""
 	getenv := func(string) string { return env }
-	want := []string{"/a/lib", "/a/bin", "/usr/local/nri-vgpu/lib", "/opt/nri-vgpu/" + version.Version}
+	want := []string{"/a/lib", "/a/bin/lib", "/a/bin", "/usr/local/nri-vgpu/lib", "/opt/nri-vgpu/" + version.Version}
 	if diff := cmp.Diff(want, LibraryDirs("/a/bin/vgpuctl", getenv)); diff != "" {
 		t.Error(diff)
 	}
