@@ -221,6 +221,9 @@ func TestNode(t *testing.T) {
 	agent := &fleet.Agent{Node: "n1", Pod: "nri-vgpu-x"}
 	bad := node("n1", 16000)
 	bad.Status.Conditions[1] = corev1.NodeCondition{Type: ready, Status: corev1.ConditionFalse, Reason: "GPUUnhealthy", Message: "1 of 2"}
+	empty := node("n1", 16000)
+	empty.Status.Conditions[1] = corev1.NodeCondition{Type: ready, Status: corev1.ConditionFalse, Reason: "NoGPU", Message: "nothing of GPU 0 (a) is offered"}
+	claimed := &agentapi.Overview{OfferedTwice: []string{"a"}, GPUs: []agentapi.GPU{{Device: agentapi.Device{UUID: "a", Unhealthy: "another device plugin offers it"}}}}
 	bare := node("n1", 1)
 	bare.Annotations, bare.Status.Conditions = nil, bare.Status.Conditions[:1]
 	for name, c := range map[string]struct {
@@ -236,7 +239,10 @@ func TestNode(t *testing.T) {
 		"never ready":   {Node{Node: &bare, Agent: agent}, "has no condition VGPUReady"},
 		"a lost GPU": {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{GPUs: []agentapi.GPU{{Device: agentapi.Device{UUID: "a", Unhealthy: "XID 79"}}}}},
 			"GPU 0 (a) is unhealthy and gets no new containers: XID 79"},
-		"no driver": {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{Driver: "the driver does not answer"}}, "the driver does not answer"},
+		"a GPU of another plugin": {Node{Node: &well, Agent: agent, Overview: claimed}, `set node.gpus.exclude = ["a"] in config.toml`},
+		"unhealthy or claimed":    {Node{Node: &bad, Agent: agent}, "if the message names another device plugin: docs/how-to/coexist.md; else"},
+		"undivided":               {Node{Node: &empty, Agent: agent}, "if the message names a GPU in MIG mode: docs/how-to/mig.md; else"},
+		"no driver":               {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{Driver: "the driver does not answer"}}, "the driver does not answer"},
 	} {
 		findings := c.node.Findings()
 		if finding.Sound(findings) != (c.phrase == "") {
@@ -245,6 +251,9 @@ func TestNode(t *testing.T) {
 		var b strings.Builder
 		if err := c.node.Write(&b); err != nil || !strings.Contains(b.String(), c.phrase) {
 			t.Errorf("%s: written was %q, %v", name, b.String(), err)
+		}
+		if c.node.Overview == claimed && strings.Contains(b.String(), "xid") {
+			t.Errorf("%s: the fix concerns broken hardware: %q", name, b.String())
 		}
 		for _, f := range findings {
 			if f.Level == finding.Problem && f.Fix == "" {

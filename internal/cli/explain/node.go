@@ -100,11 +100,14 @@ func (n Node) condition() []finding.Finding {
 	return []finding.Finding{fine("condition", "%s: %s", c.Reason, oneLine(c.Message))}
 }
 
-// fixCondition returns the fix for a reason of the condition.
+// fixCondition returns the fix for a reason of the condition. The condition's message states whether
+// another device plugin offers the GPU, and whether the GPU is in MIG mode.
 func (n Node) fixCondition(reason string) string {
 	switch reason {
-	case "GPUUnhealthy", "NoGPU":
-		return "on the node: nvidia-smi; dmesg | grep -i xid; then reset the GPU, or restart the node"
+	case "GPUUnhealthy":
+		return "if the message names another device plugin: docs/how-to/coexist.md; else on the node: nvidia-smi; dmesg | grep -i xid; then reset the GPU, or restart the node"
+	case "NoGPU":
+		return "if the message names a GPU in MIG mode: docs/how-to/mig.md; else on the node: nvidia-smi; dmesg | grep -i xid; then repair the driver, or restart the node"
 	case "ContainersUnadjusted":
 		return "kubectl get events -A --field-selector reason=VGPUUnadjusted   # then delete these pods"
 	default:
@@ -118,7 +121,11 @@ func (n Node) overview() []finding.Finding {
 		all = append(all, problem("driver", "on the node: nvidia-smi; dmesg | grep -i xid", "%s", n.Overview.Driver))
 	}
 	for _, g := range n.Overview.GPUs {
-		if g.Unhealthy != "" {
+		switch {
+		case slices.Contains(n.Overview.OfferedTwice, g.UUID):
+			all = append(all, problem("foreign", fmt.Sprintf("set node.gpus.exclude = [%q] in config.toml to leave the GPU to the other plugin, or take the GPU from the other plugin (docs/how-to/coexist.md)", g.UUID),
+				"GPU %s (%s) gets no new containers: %s", g.Number(), g.UUID, g.Unhealthy))
+		case g.Unhealthy != "":
 			all = append(all, problem("gpu", "on the node: nvidia-smi -q -i "+cmp.Or(g.MIG.Parent, g.UUID)+"; dmesg | grep -i xid", "GPU %s (%s) is unhealthy and gets no new containers: %s", g.Number(), g.UUID, g.Unhealthy))
 		}
 	}
