@@ -50,14 +50,20 @@ func TestExamples(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
-			asking := 0
+			asking, services := 0, false
+			var specs []corev1.PodSpec
 			for _, object := range documents(t, file) {
 				kind, _ := object["kind"].(string)
 				if kind != "" && !unknown[kind] {
 					x.apply(t, object)
 				}
-				for _, spec := range podSpecs(t, object) {
-					asking += x.create(t, spec)
+				services = services || kind == "Service"
+				specs = append(specs, podSpecs(t, object)...)
+			}
+			for _, spec := range specs {
+				asking += x.create(t, spec)
+				if services && (spec.EnableServiceLinks == nil || *spec.EnableServiceLinks) {
+					t.Error("variables of the example's Service can collide with those of its program, as VLLM_PORT does: set enableServiceLinks: false")
 				}
 			}
 			if asking == 0 {
