@@ -107,6 +107,34 @@ func TestEachFlagHasATest(t *testing.T) {
 	checkRows(t, flags, rows(t, text, "| flag | test |\n"))
 }
 
+// TestEachCommandIsDocumented checks that the reference names each command of vgpuctl, kubectl's plugin
+// and mgctl.
+func TestEachCommandIsDocumented(t *testing.T) {
+	text := prose(t, "reference/cli.md")
+	n := 0
+	var check func(path string, c *cobra.Command)
+	check = func(path string, c *cobra.Command) {
+		for _, inner := range c.Commands() {
+			if !inner.Hidden {
+				check(path+" "+inner.Name(), inner)
+			}
+		}
+		if c.HasSubCommands() {
+			return
+		}
+		n++
+		if !regexp.MustCompile("`" + regexp.QuoteMeta(path) + "[` ]").MatchString(text) {
+			t.Errorf("reference/cli.md does not name %q", path)
+		}
+	}
+	for _, root := range cli.Commands() {
+		check(root.DisplayName(), root)
+	}
+	if n < 25 {
+		t.Errorf("found only %d commands", n)
+	}
+}
+
 // clientFlags returns the flags of vgpuctl, kubectl's plugin and mgctl, without those that every
 // command has and those that client-go defines.
 func clientFlags() map[string]bool {

@@ -204,3 +204,23 @@ func testsIn(t *testing.T, directory, pattern string) int {
 	}
 	return n
 }
+
+// TestSecretsOfWorkflows checks that the guide names each secret that the workflows need.
+func TestSecretsOfWorkflows(t *testing.T) {
+	guide := prose(t, "how-to/release.md")
+	workflows, err := filepath.Glob("../.github/workflows/*.yml")
+	if err != nil || len(workflows) == 0 {
+		t.Fatalf("workflows: %v, %v", workflows, err)
+	}
+	for _, workflow := range workflows {
+		text, err := os.ReadFile(workflow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`secrets\.(\w+)`).FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(guide, "`"+found[1]+"`") {
+				t.Errorf("how-to/release.md does not name the secret %s of %s", found[1], workflow)
+			}
+		}
+	}
+}

@@ -45,7 +45,9 @@ refused or is slow, and what is wrong with a node. Resize the parts of running c
 The plugin runs a command in the agents' pods through the API server, so no port of a
 node has to be open. It needs the rights to list pods and nodes, and to create
 pods/exec in the agents' namespace. The right to create pods/exec there amounts to
-root on the nodes, as with any privileged pod: grant it only to administrators.`,
+root on the nodes, as with any privileged pod: grant it only to administrators. Without
+this right, top, ps, get and describe read nri-vgpu-view, which needs the rights of the
+Role nri-vgpu-viewer and view.enabled=true in the chart.`,
 		Example: `  kubectl vgpu top
   kubectl vgpu get gpus
   kubectl vgpu get pods -A --sort-by time
