@@ -90,7 +90,7 @@ clean: ## remove the build directory, but not the cache of Kubernetes' component
 
 .PHONY: root
 root:
-	@[ "$$(id -u)" = 0 ] || { echo "this starts a Kubernetes node and needs root: run 'sudo make $(MAKECMDGOALS)'" >&2; exit 1; }
+	@[ "$$(id -u)" = 0 ] || { echo "this starts a Kubernetes node and needs root: run 'sudo env PATH=\"\$$PATH\" make $(MAKECMDGOALS)'" >&2; exit 1; }
 
 ##@ Test
 
