@@ -167,8 +167,8 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// entries returns the content of each file in an archive of a program for this machine's architecture,
-// and the names of the files that can be executed.
+// entries returns the content of each file in a program's archive for this machine, and the names of
+// the files that can be executed.
 func entries(t *testing.T, o options, program string) (contents map[string]string, executable []string) {
 	t.Helper()
 	compressed, err := gzip.NewReader(bytes.NewReader(read(t, o, program+"_linux_"+runtime.GOARCH+".tar.gz")))
