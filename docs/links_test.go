@@ -21,7 +21,7 @@ func TestSecurityNamesTestsThatExist(t *testing.T) {
 	for _, threat := range rows(t, threats, "| a pod | then | closed by | test |\n") {
 		// A cell may not contain "|".
 		cells := strings.Split(threat, "|")
-		if ours := strings.HasPrefix(cells[3], " us"); ours && !strings.Contains(cells[4], "`](") || len(cells) != 6 {
+		if ours := strings.HasPrefix(cells[3], " nri-vgpu"); ours && !strings.Contains(cells[4], "`](") || len(cells) != 6 {
 			t.Errorf("this threat names no test: %s", threat)
 		}
 	}
