@@ -129,11 +129,12 @@ func desiredLabels(o Observation, cfg config.Config, desired Resources) map[stri
 // unused returns the capacity of the healthy GPUs less the usage of each dialect's own pods. Usage
 // by other dialects does not change the result, since nri-vgpu-scheduler knows the usage of each
 // GPU. Therefore the end of a pod does not raise the sums of other dialects. After a raise, kubelet
-// would refuse pods until it has read the new sums.
+// would refuse pods until it has read the new sums. An amount is negative if the pods use more than
+// the healthy GPUs have.
 func unused(gpus []gpu.GPU, used map[string]int64, cfg config.Config) map[string]int64 {
 	free := request.Capacity(gpus, cfg)
 	for name := range free {
-		free[name] = max(free[name]-used[name], 0)
+		free[name] -= used[name]
 	}
 	return free
 }
