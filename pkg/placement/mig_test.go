@@ -33,6 +33,24 @@ func TestMIGDevices(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
+	mixed := append(migs[:1:1], gpus(16, 16)...)
+	for i := range mixed[1:] {
+		mixed[1+i].Index = 1 + i
+	}
+	l := New(mixed, config.Default())
+	for _, uuid := range []string{"GPU-0", "GPU-1"} {
+		half := part(50)
+		half.GPUs = []string{uuid}
+		placeAll(l, pod("half of "+uuid, app("a", half)))
+	}
+	exclusive := mem(10)
+	exclusive.GPUs = []string{"MIG-0"}
+	placeAll(l, pod("on the device", app("a", exclusive)))
+	divided := part(80)
+	divided.SplitPPM = 100_000
+	if got := placeAll(l, pod("p", app("a", divided))); got != "a:0,1" {
+		t.Errorf("a divided share beside a MIG device with room: %q", got)
+	}
 	_, err := New(migs, config.Default()).Place(pod("p", app("a", mem(4), mem(4))), "a")
 	if err == nil || !strings.HasSuffix(err.Error(), "; a container with several GPUs gets no MIG device") {
 		t.Errorf("two devices: %v", err)

@@ -70,6 +70,17 @@ func TestMPSAndTimeDoNotMix(t *testing.T) {
 	if got := placeAll(l, pod("three", app("a", mem(1), mem(1), mem(1)))); got != "no a" {
 		t.Errorf("a container with three GPUs got %q", got)
 	}
+	l = New(gpus(16, 16, 16), byMPS("GPU-0"))
+	for _, uuid := range []string{"GPU-0", "GPU-1", "GPU-2"} {
+		half := part(50)
+		half.GPUs = []string{uuid}
+		placeAll(l, pod("half of "+uuid, app("a", half)))
+	}
+	divided := part(80)
+	divided.SplitPPM = 100_000
+	if got := placeAll(l, pod("divided", app("a", divided))); got != "a:1,2" {
+		t.Errorf("a container with a divided share got %q", got)
+	}
 }
 
 func TestMemoryForTheServerIsKept(t *testing.T) {

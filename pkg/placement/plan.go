@@ -313,12 +313,24 @@ func (p *planner) placeShare(s step, order []int, from int) bool {
 	return p.split && share.SplitPPM != 0 && p.divide(s, order)
 }
 
-// divide spreads a share over several GPUs in order, and takes as much of each GPU as fits.
+// divide spreads a share over several GPUs in order, and takes as much of each GPU as fits. The pieces
+// are on no MIG device, and the Multi-Process Service serves all of their GPUs or none.
 func (p *planner) divide(s step, order []int) bool {
+	for _, mps := range []bool{false, true} {
+		some := slices.DeleteFunc(slices.Clone(order), func(g int) bool { return p.cards[g].mps != mps || gpu.IsMIG(p.cards[g].UUID) })
+		if len(some) > 0 && p.divideOver(s, some, order) {
+			return true
+		}
+	}
+	return false
+}
+
+// divideOver spreads a share over some GPUs, and finds GPUs in order for all later shares.
+func (p *planner) divideOver(s step, some, order []int) bool {
 	t := p.todo[s.task]
 	share := t.shares[s.share]
 	rest, pieces := share.Memory.PPM, 0
-	for _, g := range order {
+	for _, g := range some {
 		piece := p.largest(t.container, g, share, rest)
 		if piece > 0 && p.take(t.container, g, share.Piece(piece)) {
 			rest -= piece
