@@ -4,6 +4,8 @@ package gpu
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -52,6 +54,8 @@ type fault struct {
 	at     time.Time
 	// down reports whether the driver has since omitted the GPU or requested its recovery.
 	down bool
+	// instance reports whether the fault concerns a GPU instance, and not the whole card.
+	instance bool
 }
 
 func (f *fault) String() string {
@@ -63,7 +67,8 @@ func (f *fault) String() string {
 
 // judge marks GPUs with reported faults as unhealthy. judge drops a fault when
 // the driver reports a recovery: the driver lists an omitted GPU again, or
-// requests no recovery of the GPU.
+// requests no recovery of the GPU. judge also drops the fault of a GPU instance that was destroyed, and
+// of a GPU whose MIG mode has changed, which resets the GPU. A MIG device keeps the fault of its card.
 func judge(gpus []GPU, faults map[string]*fault, now time.Time) []GPU {
 	for k := range gpus {
 		g := &gpus[k]
@@ -81,6 +86,9 @@ func judge(gpus []GPU, faults map[string]*fault, now time.Time) []GPU {
 			g.Healthy, g.Reason = false, fmt.Sprintf("%s: reset the GPU (nvidia-smi --gpu-reset) or reboot the node, and restart the agent", f)
 		}
 	}
+	maps.DeleteFunc(faults, func(uuid string, f *fault) bool {
+		return (f.instance || !IsMIG(uuid)) && !slices.ContainsFunc(gpus, func(g GPU) bool { return g.UUID == uuid })
+	})
 	return gpus
 }
 
@@ -97,9 +105,9 @@ func (i *Inventory) report(x XID, ignored func(uint64) bool, now time.Time) bool
 		if !x.concerns(*g) {
 			continue
 		}
-		f := &fault{number: x.Number, at: now}
+		f := &fault{number: x.Number, at: now, instance: x.Instance != 0 && g.MIG != (MIG{})}
 		if old, ok := i.faults[g.UUID]; ok {
-			f.down = old.down
+			f.down, f.instance = old.down, f.instance && old.instance
 		}
 		i.faults[g.UUID] = f
 		if g.Healthy {

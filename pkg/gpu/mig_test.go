@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -59,6 +60,43 @@ func TestMergeOfMIGDevices(t *testing.T) {
 			inv := NewInventory(nil, 0)
 			if diff := cmp.Diff(c.want, merge(c.known, inv.offered(c.seen), c.seen)); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestFaultsOfDestroyedMIGDevices checks that a MIG device with the UUID of a destroyed device has no
+// fault, unless the fault concerns the card. The driver derives the UUID from the ids of the instances.
+func TestFaultsOfDestroyedMIGDevices(t *testing.T) {
+	device := GPU{UUID: "MIG-1", Healthy: true, MIG: MIG{Parent: "GPU-a", Instance: 1}}
+	card := GPU{UUID: "GPU-a", Healthy: true}
+	for name, c := range map[string]struct {
+		gpu     GPU
+		xid     XID
+		healthy bool
+	}{
+		"an instance":              {device, XID{UUID: "GPU-a", Number: 31, Instance: 2}, true},
+		"the card":                 {device, XID{UUID: "GPU-a", Number: 48}, false},
+		"the card and an instance": {device, XID{UUID: "GPU-a", Number: 48}, false},
+		"a GPU in another mode":    {card, XID{UUID: "GPU-a", Number: 48}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			inv := NewInventory(nil, 0)
+			list := func(gpus ...GPU) []GPU {
+				return inv.update(func([]GPU) []GPU { return judge(gpus, inv.faults, now) })
+			}
+			list(c.gpu)
+			inv.report(c.xid, func(uint64) bool { return false }, now)
+			if name == "the card and an instance" {
+				inv.report(XID{UUID: "GPU-a", Number: 31, Instance: 2}, func(uint64) bool { return false }, now)
+			}
+			if got := list(c.gpu)[0]; got.Healthy {
+				t.Fatal("the fault is ignored")
+			}
+			list() // destroyed
+			if got := list(c.gpu)[0]; got.Healthy != c.healthy {
+				t.Errorf("the new device is %+v", got)
 			}
 		})
 	}

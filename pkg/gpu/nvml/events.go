@@ -54,7 +54,7 @@ const noInstance = math.MaxUint32
 // instanceOf returns the GPU instance of an event, the id plus 1, or 0 for the whole GPU. NVML
 // reports instances only of GPUs in MIG mode, and 0 for other GPUs.
 func instanceOf(data gonvml.EventData) int {
-	if data.GpuInstanceId == noInstance || !inMIGMode(data.Device) {
+	if mig, _ := inMIGMode(data.Device); !mig || data.GpuInstanceId == noInstance { // an unknown mode concerns the whole GPU
 		return 0
 	}
 	return int(data.GpuInstanceId) + 1

@@ -13,10 +13,17 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// inMIGMode reports whether a GPU is in MIG mode. CUDA then uses only the GPU's MIG devices.
-func inMIGMode(device gonvml.Device) bool {
-	mode, _, ret := device.GetMigMode()
-	return ret == gonvml.SUCCESS && mode == gonvml.DEVICE_MIG_ENABLE
+// inMIGMode reports whether a GPU is in MIG mode. CUDA then uses only the GPU's MIG devices. Older GPUs
+// and drivers have no MIG mode. Another error means that the mode is unknown.
+func inMIGMode(device gonvml.Device) (bool, error) {
+	switch mode, _, ret := device.GetMigMode(); ret {
+	case gonvml.SUCCESS:
+		return mode == gonvml.DEVICE_MIG_ENABLE, nil
+	case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_FUNCTION_NOT_FOUND:
+		return false, nil
+	default:
+		return false, nvmlError("read the GPU's MIG mode", ret)
+	}
 }
 
 // migDevices returns the MIG devices of a GPU by their index. An index may be free.

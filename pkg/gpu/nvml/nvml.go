@@ -91,7 +91,10 @@ func (d *Driver) describe(index int) []gpu.GPU {
 		g.Reason = "the driver requests " + asked
 	}
 	g.Healthy = asked == ""
-	if inMIGMode(device) {
+	switch mig, err := inMIGMode(device); {
+	case err != nil:
+		g.Healthy, g.Reason = false, err.Error()
+	case mig:
 		return describeMIG(device, g)
 	}
 	return []gpu.GPU{g}

@@ -64,8 +64,8 @@ func (d *Driver) each(look func(uuid string, device gonvml.Device)) error {
 			continue
 		}
 		devices := map[int]gonvml.Device{0: device}
-		if inMIGMode(device) {
-			devices, _ = migDevices(device) // List reports the error
+		if mig, err := inMIGMode(device); mig || err != nil {
+			devices, _ = migDevices(device) // List reports the errors
 		}
 		for _, device := range devices {
 			if uuid, ret := device.GetUUID(); ret == gonvml.SUCCESS {
