@@ -216,6 +216,32 @@ type nominating struct {
 // NominatedPodsForNode returns the nominated pods, whatever the node.
 func (n *nominating) NominatedPodsForNode(string) []fwk.PodInfo { return n.pods }
 
+// TestProfilesShareAssignments checks that each profile of a scheduler knows the GPUs of the pods that
+// another profile is binding. Another scheduler does not.
+func TestProfilesShareAssignments(t *testing.T) {
+	snapshot := internalcache.NewTestSnapshotWithPodGroups(nil, nil, nil)
+	ours, theirs := newFramework(t, snapshot), newFramework(t, snapshot)
+	var plugins []*Plugin
+	for _, f := range []framework.Framework{ours, ours, theirs} {
+		plugin, err := New(t.Context(), nil, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plugins = append(plugins, plugin.(*Plugin))
+	}
+	pod := one("binding", 1<<10, 0, 1, 0)
+	plugins[0].reserved.Store(pod.UID, `{"main":["GPU-0"]}`)
+	for i, want := range []bool{true, true, false} {
+		if _, assigned := plugins[i].assignmentOf(pod); assigned != want {
+			t.Errorf("profile %d knows the assignment: %t", i, assigned)
+		}
+	}
+	plugins[1].Unreserve(t.Context(), nil, pod, "node")
+	if _, assigned := plugins[0].assignmentOf(pod); assigned {
+		t.Error("the assignment is left")
+	}
+}
+
 // TestRoomForNominatedPodsIsLeft checks that a pod avoids GPUs on which preemption has made room
 // for a pod of higher priority. The pod uses other GPUs if it fits there, whatever its policy
 // prefers.

@@ -58,8 +58,9 @@ type Plugin struct {
 	specs *lru.Cache
 	// memos are the memos of the shapes of recent pods.
 	memos *lru.Cache
-	// reserved are the assignments of the pods that the scheduler is binding, by UID.
-	reserved sync.Map
+	// reserved are the assignments of the pods that the scheduler is binding, by UID. All profiles of the
+	// scheduler share reserved, because each profile sees the pods of the others on the nodes.
+	reserved *sync.Map
 	// unseen are the pods that were reserved since the last snapshot of the scheduler's cache, by
 	// node. The scheduler reserves several pods without a new snapshot only for the members of a
 	// group.
@@ -124,7 +125,7 @@ func New(_ context.Context, raw runtime.Object, handle fwk.Handle) (fwk.Plugin, 
 		return nil, err
 	}
 	p := newPlugin(handle, nodes.Config)
-	p.nodes = nodes
+	p.nodes, p.reserved = nodes, reservedBy(handle)
 	if args.Policy != "" {
 		p.policy = args.Policy
 	}
@@ -132,6 +133,15 @@ func New(_ context.Context, raw runtime.Object, handle fwk.Handle) (fwk.Plugin, 
 		return nil, fmt.Errorf("policy %q of plugin %s: want %s, %s or %s", p.policy, Name, config.PlaceBinpack, config.PlaceSpread, Fragmentation)
 	}
 	return p, errors.Join(p.forgetDeleted(handle), p.countPods(handle))
+}
+
+// reservations are the assignments in Plugin.reserved of each scheduler, by the scheduler's informers.
+var reservations sync.Map
+
+// reservedBy returns the assignments of the pods that a scheduler is binding.
+func reservedBy(handle fwk.Handle) *sync.Map {
+	reserved, _ := reservations.LoadOrStore(handle.SharedInformerFactory(), &sync.Map{})
+	return reserved.(*sync.Map)
 }
 
 // countPods counts the kinds of the existing pods and of each new pod.
@@ -167,7 +177,7 @@ func (a Args) load(plugin string) (config.File, error) {
 }
 
 func newPlugin(handle fwk.Handle, cfg config.Config) *Plugin {
-	return &Plugin{handle: handle, nodes: config.File{Config: cfg}, policy: cfg.Placement.Policy, history: newHistory(), memos: lru.New(mostShapes), views: lru.New(mostNodes), specs: lru.New(mostPods)}
+	return &Plugin{handle: handle, nodes: config.File{Config: cfg}, policy: cfg.Placement.Policy, history: newHistory(), reserved: &sync.Map{}, memos: lru.New(mostShapes), views: lru.New(mostNodes), specs: lru.New(mostPods)}
 }
 
 // mostShapes bounds the number of memos, because pods can have any number of shapes.
