@@ -68,7 +68,7 @@ func (r Rooms) Fits(gpus int64, room Room) bool {
 	return slices.ContainsFunc(r[counts[i]], func(have Room) bool { return have.Holds(room) })
 }
 
-// FitsShape reports whether a shape has room. A shape consists of one or two alternatives, such as
+// FitsShape reports whether a shape has room. A shape consists of one to three alternatives, such as
 // "1-4096-0-30" or "1-6144-0-0.2-4096-0-0". An alternative consists of a number of GPUs, MiB, percent
 // of the memory and percent of the time.
 func (r Rooms) FitsShape(shape string) bool {
@@ -98,27 +98,29 @@ func (r Rooms) Labels() map[string]string {
 }
 
 // RoomsOf returns the rooms of a node: for each number of GPUs at most as many rooms as there are
-// names of sizes. RoomsOf ignores GPUs without a free slot. A MIG device has room only for containers
-// of one GPU.
+// names of sizes. RoomsOf ignores GPUs without a free slot. The GPUs of a container with several GPUs
+// are no MIG devices, and the Multi-Process Service serves all of them or none.
 func RoomsOf(gpus []gpu.GPU, left map[string]Left, cfg config.Config) Rooms {
-	var rooms, whole []Room
+	var single []Room
+	several := map[bool][]Room{} // by whether the Multi-Process Service serves the GPUs
 	for _, g := range gpus {
 		l, ok := left[g.UUID]
 		r := RoomOf(g, l, cfg)
 		if !ok || r.MiB == 0 {
 			continue
 		}
-		rooms = append(rooms, r)
-		if !gpu.IsMIG(g.UUID) {
-			whole = append(whole, r)
+		single = append(single, r)
+		if mps := cfg.Sharing.ByMPS(g.UUID); !gpu.IsMIG(g.UUID) {
+			several[mps] = append(several[mps], r)
 		}
 	}
 	all := Rooms{}
 	for _, n := range FitCounts() {
+		rooms := largest(single, n)
 		if n > 1 {
-			rooms = whole
+			rooms = maximal(append(largest(several[false], n), largest(several[true], n)...))
 		}
-		if some := fewest(largest(rooms, n)); len(some) > 0 {
+		if some := fewest(rooms); len(some) > 0 {
 			all[n] = some
 		}
 	}
@@ -150,9 +152,18 @@ func largest(rooms []Room, n int) []Room {
 			}
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(r Room) bool {
-		return slices.ContainsFunc(all, func(q Room) bool { return q != r && q.Holds(r) })
-	})
+	return maximal(all)
+}
+
+// maximal returns the rooms that no other room holds, without repetitions.
+func maximal(all []Room) []Room {
+	var rooms []Room
+	for _, r := range all {
+		if !slices.Contains(rooms, r) && !slices.ContainsFunc(all, func(q Room) bool { return q != r && q.Holds(r) }) {
+			rooms = append(rooms, r)
+		}
+	}
+	return rooms
 }
 
 // values returns the different values of a dimension, the largest first.

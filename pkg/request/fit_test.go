@@ -68,6 +68,28 @@ func TestRoomsOf(t *testing.T) {
 	}
 }
 
+// TestRoomsOfSeveralGPUsShareAlike checks that no room of several GPUs consists of GPUs with and
+// without the Multi-Process Service, because no container gets both.
+func TestRoomsOfSeveralGPUsShareAlike(t *testing.T) {
+	var gpus []gpu.GPU
+	left := map[string]Left{}
+	for i := range 5 {
+		g := gpu.GPU{UUID: fmt.Sprint("GPU-", i), Index: i, MemoryBytes: 1000 * MiB, Healthy: true}
+		gpus = append(gpus, g)
+		left[g.UUID] = Left{Memory: uint64(100*(i+1)) * MiB, ComputePPM: Whole}
+	}
+	cfg := config.Default()
+	cfg.Sharing.Method, cfg.Sharing.MPSGPUs, cfg.Sharing.MPS.ReservedMemoryMiB = config.ShareByMPS, []string{"GPU-1", "GPU-4"}, 0
+	rooms := RoomsOf(gpus, left, cfg)
+	for shape, want := range map[string]bool{
+		"1-500-0-0": true, "2-300-0-0": true, "2-301-0-0": false, "3-100-0-0": false, "4-1-0-0": false,
+	} {
+		if got := rooms.FitsShape(shape); got != want {
+			t.Errorf("%s fits: %t, in %v", shape, got, rooms)
+		}
+	}
+}
+
 func TestLargest(t *testing.T) {
 	rooms := []Room{{10, 10, 50}, {40, 40, 20}, {30, 30, 30}, {30, 30, 10}, {20, 20, 60}, {1, 99, 100}}
 	for n, want := range map[int][]Room{
