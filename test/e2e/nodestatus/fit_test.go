@@ -181,6 +181,7 @@ func TestFitPolicy(t *testing.T) {
 		"Volcano, percent":             {podAsking(asks{vpercent: "30", vcores: "20"}), []need{{"1", 0, 30, 20, 0}}},
 		"Volcano, a number alone":      {podAsking(asks{vnumber: "2"}), []need{{"2", 0, 100, 0, 0}}},
 		"Alnair":                       {podAsking(asks{"alnair/vgpu-memory": "10", "alnair/vgpu-compute": "20"}), []need{{"1", 9729, 0, 20, 0}}},
+		"Alnair, time alone":           {podAsking(asks{"alnair/vgpu-compute": "20"}), []need{{"1", 0, 100, 20, 0}}},
 		"AWS, a part":                  {podAsking(asks{"k8s.amazonaws.com/vgpu": "3"}), []need{{"1", 0, 30, 30, 0}}},
 		"AWS, more than two GPUs":      {podAsking(asks{"k8s.amazonaws.com/vgpu": "25"}), []need{{"4", 0, 100, 100, 3}}},
 		"MetaGPU":                      {podAsking(asks{"cnvrg.io/metagpu": "30"}), []need{{"1", 0, 30, 30, 0}}},
@@ -192,7 +193,12 @@ func TestFitPolicy(t *testing.T) {
 		"HAMi, a priority alone":       {podAsking(asks{"hami.io/priority": "1"}), nil},
 		"two containers":               {podAsking(asks{memory: "4096"}, asks{memory: "2048"}), []need{{"1", 6144, 0, 0, 0}, {"2", 4096, 0, 0, 0}}},
 		"beside one without a request": {podAsking(asks{"cpu": "1"}, asks{memory: "2048"}), []need{{"1", 2048, 0, 0, 0}}},
-		"in two dialects":              {podAsking(asks{memory: "4096"}, asks{"cnvrg.io/metagpu": "30"}), []need{{"1", 4096, 30, 30, 0}, {"2", 4096, 30, 30, 0}}},
+		"in two dialects":              {podAsking(asks{memory: "4096"}, asks{"cnvrg.io/metagpu": "30"}), []need{{"1", 8192, 60, 30, 0}, {"1", 5852, 100, 30, 0}, {"2", 4096, 30, 30, 0}}},
+		"MiB and percent":              {podAsking(asks{memory: "4096"}, asks{percent: "30"}), []need{{"1", 8192, 60, 0, 0}, {"1", 5852, 100, 0, 0}, {"2", 4096, 30, 0, 0}}},
+		"a part beside a whole GPU":    {podAsking(asks{memory: "4096"}, asks{number: "1"}), []need{{"1", 8192, 200, 0, 0}, {"2", 4096, 100, 0, 0}}},
+		"a part beside exclusive use":  {podAsking(asks{memory: "4096"}, asks{vnumber: "1", vmemory: "1000", vcores: "100"}), []need{{"1", 10192, 200, 100, 0}, {"2", 4096, 100, 100, 0}}},
+		"MiB after percent":            {with(podAsking(asks{memory: "4096"}), containerAsking("init", asks{percent: "30"})), []need{{"1", 4096, 30, 0, 0}}},
+		"percent beside a sidecar":     {with(podAsking(asks{}), sidecar, containerAsking("init", asks{percent: "30"})), []need{{"1", 2000, 60, 0, 0}, {"1", 1429, 100, 0, 0}, {"2", 1000, 30, 0, 0}}},
 		"a larger init container":      {with(podAsking(asks{memory: "100"}), containerAsking("init", asks{memory: "8192"})), []need{{"1", 8192, 0, 0, 0}}},
 		"an init container alone":      {with(podAsking(asks{}), containerAsking("init", asks{memory: "8192"})), []need{{"1", 8192, 0, 0, 0}}},
 		"beside a sidecar":             {with(podAsking(asks{memory: "500"}), sidecar, containerAsking("init", asks{memory: "2000"})), []need{{"1", 3000, 0, 0, 0}, {"2", 2000, 0, 0, 0}}},
@@ -302,10 +308,22 @@ func randomPod(r *rand.Rand, amounts string) *corev1.Pod {
 			mib, cores = mib*number, cores*number
 		}
 		a := asks{"nri-vgpu.io/vgpu-number": fmt.Sprint(number), "nri-vgpu.io/vgpu-memory": fmt.Sprint(mib)}
+		switch r.IntN(9) {
+		case 0: // of 16 GiB
+			delete(a, "nri-vgpu.io/vgpu-memory")
+			a["nri-vgpu.io/vgpu-memory-percentage"] = fmt.Sprint(100 * mib / (16 << 10))
+		case 1:
+			return asks{"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": fmt.Sprint(mib), "volcano.sh/vgpu-cores": "100"}
+		case 2:
+			return asks{"k8s.amazonaws.com/vgpu": fmt.Sprint(1 + r.IntN(12))}
+		}
 		if cores > 0 {
 			a["nri-vgpu.io/vgpu-cores"] = fmt.Sprint(cores)
 		}
 		return a
+	}
+	if r.IntN(20) == 0 {
+		return podAsking(asks{"alnair/vgpu-compute": "20"})
 	}
 	pod := podAsking(random())
 	for i := range r.IntN(3) {
@@ -336,6 +354,9 @@ func nodeWith(t *testing.T, cfg config.Config, taken func() (mib uint64, tenths 
 	l := placement.New(cards(), cfg)
 	for _, g := range cards() {
 		mib, tenths := taken()
+		if mib == 0 && tenths == 0 {
+			continue // an empty GPU
+		}
 		share := request.Share{Memory: request.Memory{Bytes: mib * request.MiB}, ComputePPM: tenths * request.Whole / 10, Slots: 1, GPUs: []string{g.UUID}}
 		if err := l.Hold(request.Pod{UID: g.UUID, Containers: []request.Container{{Name: "c", Kind: request.App, Shares: []request.Share{share}}}}); err != nil {
 			t.Fatal(err)
