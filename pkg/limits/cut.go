@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -19,7 +21,11 @@ const (
 
 // Cut truncates a usage page that a tenant extended, or for which a tenant allocated memory beyond
 // its end. Cut returns the page's former size in bytes, or 0 if the page had not grown. Cut does
-// not extend a page that is too short, since the content of the page is lost.
+// not extend a page that is too short, since the content of the page is lost. Cut does not truncate a
+// page on a file system with room for the page alone.
+//
+// A tenant that writes to the page from a volume that does not answer locks the page without end. To
+// truncate the page then waits, and a kernel may ignore signals during the wait.
 func Cut(path string) (int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -28,6 +34,13 @@ func Cut(path string) (int64, error) {
 	memory := info.Sys().(*syscall.Stat_t).Blocks * blockSize
 	if info.Size() <= usageSize && memory <= mostBlocks {
 		return 0, nil
+	}
+	var system unix.Statfs_t
+	if err := unix.Statfs(path, &system); err != nil {
+		return 0, fmt.Errorf("find the file system of a usage page: %w", err)
+	}
+	if int64(system.Blocks)*system.Bsize <= mostBlocks {
+		return max(info.Size(), memory), nil
 	}
 	f, err := openPage(path, os.O_RDWR)
 	if err != nil {

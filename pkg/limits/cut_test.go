@@ -11,7 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/usagefs"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/ownmounts"
 )
 
 // grown returns a usage page that grow has changed as a tenant could. The page is on a file system
@@ -90,5 +92,37 @@ func TestCutLeavesPagesThatAreTooShort(t *testing.T) {
 	}
 	if _, err := limits.ReadUsage(path); !errors.Is(err, limits.ErrForeign) && !errors.Is(err, limits.ErrTruncated) {
 		t.Errorf("it is read: %v", err)
+	}
+}
+
+// TestPagesOnTheirFileSystemsAreNotCut checks that a page whose file system has room for the page alone
+// stays as it is, and can still be read: the page takes no further memory.
+func TestPagesOnTheirFileSystemsAreNotCut(t *testing.T) {
+	if !ownmounts.Run(t) {
+		return
+	}
+	mounts := usagefs.New(filepath.Join(ownmounts.Small(t), "usage"), limits.UsageFile, limits.UsageBytes)
+	page, err := mounts.Make("pod", "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Close()
+	if err := limits.CreateApart(t.TempDir(), page, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if was, err := limits.Cut(page.Name()); was != 0 || err != nil {
+		t.Errorf("a page that has not grown was %d bytes: %v", was, err)
+	}
+	if err := page.Truncate(1 << 30); err != nil {
+		t.Fatal(err)
+	}
+	if was, err := limits.Cut(page.Name()); was != 1<<30 || err != nil {
+		t.Errorf("it was %d bytes: %v", was, err)
+	}
+	if length, _ := size(t, page.Name()); length != 1<<30 {
+		t.Errorf("it has %d bytes", length)
+	}
+	if usage, err := limits.ReadUsage(page.Name()); err != nil || len(usage.Devices) != 1 {
+		t.Errorf("it is read as %+v: %v", usage, err)
 	}
 }

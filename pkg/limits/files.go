@@ -111,10 +111,11 @@ func putInPlace(f *renameio.PendingFile) error {
 }
 
 // openPage opens an existing page. openPage does not wait for the end of a lease: a tenant may have
-// taken a lease on its page.
+// taken a lease on its page. A lease on a limits page ends soon after.
 func openPage(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.EAGAIN) {
+		ending.end(path)
 		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
 	}
 	return f, err

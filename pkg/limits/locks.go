@@ -3,9 +3,10 @@
 package limits
 
 import (
+	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"io/fs"
 	"os"
 	"runtime"
 	"sync"
@@ -19,11 +20,15 @@ const (
 	// lockBudget bounds the processor time that one read spends on a page's locks. Reading
 	// 1,024 slots held by as many processes takes a fifth of the budget.
 	lockBudget = 10 * time.Millisecond
-	// restFactor is the pause between reads of a page after a read exceeded the budget, as a
-	// multiple of the read's processor time. Therefore the locks of one page cost at most a
-	// hundredth of a processor, even if the kernel takes long for a single query.
+	// restFactor is the pause between reads of pages whose last read exceeded the budget, as a
+	// multiple of the read's processor time. Therefore the locks of all of these pages together
+	// cost at most a hundredth of a processor, even if the kernel takes long for a single query.
 	restFactor = 100
 	maxRest    = time.Minute
+	// forgetAfter is the time after which a page no longer counts that no reader has wanted, and
+	// goneAfter the time for a page that no longer exists.
+	forgetAfter = 10 * time.Minute
+	goneAfter   = 5 * time.Second
 )
 
 // heldSlots queries the kernel for the locked slots among the first slots of a usage page.
@@ -123,23 +128,80 @@ func idOf(path string, info os.FileInfo) pageID {
 	return pageID{path, stat.Dev, stat.Ino}
 }
 
-// rests maps each page whose locks took too long to the end of its pause.
+// rests are the pages whose locks took too long at their last read. One of them is read at a time, and
+// they take turns: a tenant may have many containers, and may keep the locks of containers that have
+// ended.
 type rests struct {
 	mu    sync.Mutex
-	until map[pageID]time.Time
+	pages map[pageID]rest
+	// until is the end of the pause of all pages. After the pause, only next may be read.
+	until time.Time
+	next  pageID
 }
 
-var resting = rests{until: map[pageID]time.Time{}}
+// rest describes a page that rests.
+type rest struct {
+	read   time.Time // the time of the last read
+	wanted time.Time // the time at which a reader last wanted the page
+}
 
+var resting = rests{pages: map[pageID]rest{}}
+
+// unwanted reports whether no reader wants a page any more.
+func (p rest) unwanted(id pageID, now time.Time) bool {
+	since := now.Sub(p.wanted)
+	if since <= goneAfter || since > forgetAfter {
+		return since > forgetAfter
+	}
+	_, err := os.Stat(id.path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// has reports whether a page must not be read now.
 func (r *rests) has(id pageID, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return now.Before(r.until[id])
+	page, busy := r.pages[id]
+	if !busy {
+		return false
+	}
+	page.wanted = now
+	r.pages[id] = page
+	if r.pages[r.next].unwanted(r.next, now) {
+		r.choose(now)
+	}
+	return now.Before(r.until) || id != r.next
 }
 
+// add records that the read of a page has exceeded the budget.
 func (r *rests) add(id pageID, now time.Time, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.until, func(_ pageID, until time.Time) bool { return now.After(until) })
-	r.until[id] = now.Add(min(restFactor*took, maxRest))
+	r.pages[id] = rest{read: now, wanted: now}
+	r.until = now.Add(min(restFactor*took, maxRest))
+	r.choose(now)
+}
+
+// drop records that the read of a page has not exceeded the budget.
+func (r *rests) drop(id pageID, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, busy := r.pages[id]; busy {
+		delete(r.pages, id)
+		r.choose(now)
+	}
+}
+
+// choose forgets pages that no reader wants, and chooses the page that was read the longest time ago.
+// The caller holds r.mu.
+func (r *rests) choose(now time.Time) {
+	first := true
+	for id, page := range r.pages {
+		switch {
+		case page.unwanted(id, now):
+			delete(r.pages, id)
+		case first || page.read.Before(r.pages[r.next].read):
+			r.next, first = id, false
+		}
+	}
 }

@@ -302,30 +302,31 @@ func TestAFullPageIsRead(t *testing.T) {
 // TestLeasesDoNotHoldReadersUp checks that a lease delays no reader. An open of a file with a lease
 // can wait 45 s for the end of the lease. A tenant that runs as root may take a lease on its pages.
 func TestLeasesDoNotHoldReadersUp(t *testing.T) {
-	dir := t.TempDir()
-	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {
-		t.Fatal(err)
-	}
-	usage, page := filepath.Join(dir, limits.UsageFile), filepath.Join(dir, limits.LimitsFile)
-	if err := os.Truncate(usage, limits.UsageBytes+1); err != nil { // Cut opens only a page that has grown
-		t.Fatal(err)
-	}
+	usage := func(dir string) string { return filepath.Join(dir, limits.UsageFile) }
+	page := func(dir string) string { return filepath.Join(dir, limits.LimitsFile) }
 	tests := map[string]struct {
-		path string
-		call func() error
+		path func(dir string) string
+		call func(dir string) error
 	}{
-		"read the usage":          {usage, func() error { _, err := limits.ReadUsage(usage); return err }},
-		"cut the usage":           {usage, func() error { _, err := limits.Cut(usage); return err }},
-		"change the limits":       {page, func() error { return limits.Update(dir, nil) }},
-		"read the limits":         {page, func() error { _, err := limits.Read(page); return err }},
-		"read what is seen":       {page, func() error { _, err := limits.Observed(page); return err }},
-		"say what is seen":        {page, func() error { return limits.Observe(dir, []uint64{1}) }},
-		"lend time":               {page, func() error { _, err := limits.OpenLending(dir); return err }},
-		"lend time, by its usage": {usage, func() error { _, err := limits.OpenLending(dir); return err }},
+		"read the usage":          {usage, func(dir string) error { _, err := limits.ReadUsage(usage(dir)); return err }},
+		"cut the usage":           {usage, func(dir string) error { _, err := limits.Cut(usage(dir)); return err }},
+		"change the limits":       {page, func(dir string) error { return limits.Update(dir, nil) }},
+		"read the limits":         {page, func(dir string) error { _, err := limits.Read(page(dir)); return err }},
+		"read what is seen":       {page, func(dir string) error { _, err := limits.Observed(page(dir)); return err }},
+		"say what is seen":        {page, func(dir string) error { return limits.Observe(dir, []uint64{1}) }},
+		"lend time":               {page, func(dir string) error { _, err := limits.OpenLending(dir); return err }},
+		"lend time, by its usage": {usage, func(dir string) error { _, err := limits.OpenLending(dir); return err }},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			tenant, err := os.Open(tt.path)
+			dir := t.TempDir()
+			if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Truncate(usage(dir), limits.UsageBytes+1); err != nil { // Cut opens only a page that has grown
+				t.Fatal(err)
+			}
+			tenant, err := os.Open(tt.path(dir))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -334,7 +335,7 @@ func TestLeasesDoNotHoldReadersUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			begin := time.Now()
-			if err := tt.call(); !errors.Is(err, limits.ErrBusy) {
+			if err := tt.call(dir); !errors.Is(err, limits.ErrBusy) {
 				t.Errorf("got %v after %v", err, time.Since(begin))
 			}
 			if took := time.Since(begin); took > 5*time.Second {
@@ -342,4 +343,38 @@ func TestLeasesDoNotHoldReadersUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestATenantCannotRenewALeaseOnItsLimits checks that the agent can soon write to a limits page on which
+// the tenant keeps taking leases. Without the agent's writes, a forged usage page hides memory.
+func TestATenantCannotRenewALeaseOnItsLimits(t *testing.T) {
+	dir := t.TempDir()
+	if err := limits.Create(dir, []limits.Device{device(gpuA, 1<<30, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	tenant, err := os.Open(filepath.Join(dir, limits.LimitsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tenant.Close()
+	lease := func(kind int) error {
+		_, err := unix.FcntlInt(tenant.Fd(), unix.F_SETLEASE, kind)
+		return err
+	}
+	if err := lease(unix.F_RDLCK); err != nil {
+		t.Fatal(err)
+	}
+	observe := func() error { return limits.Observe(dir, []uint64{1 << 20}) }
+	if err := observe(); !errors.Is(err, limits.ErrBusy) {
+		t.Fatalf("beside a lease: %v", err)
+	}
+	// While an open waits, the kernel refuses another lease.
+	eventually.Holds(t, 10*time.Second, "an open of the agent waits", func() bool { return errors.Is(lease(unix.F_RDLCK), unix.EAGAIN) })
+	if err := lease(unix.F_UNLCK); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease(unix.F_RDLCK); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("the tenant renewed its lease: %v", err)
+	}
+	eventually.Succeeds(t, 10*time.Second, "write the observed memory", func(context.Context) error { return observe() })
 }

@@ -120,9 +120,11 @@ func ReadUsage(path string) (Usage, error) {
 	defer runtime.UnlockOSThread()
 	begin := threadTime()
 	held := func(slots int64) ([]bool, error) { return heldSlots(f, slots) }
-	usage, err := readUsageFrom(f, info.Size(), held)
+	usage, err := readUsageFrom(f, min(info.Size(), usageSize), held) // a tenant may have extended the page
 	if errors.Is(err, ErrBusy) {
 		resting.add(id, time.Now(), threadTime()-begin)
+	} else {
+		resting.drop(id, time.Now())
 	}
 	if err != nil {
 		return Usage{}, fmt.Errorf("%s: %w", path, err)

@@ -29,12 +29,13 @@ type Bind struct{ From, To string }
 const (
 	bindsVariable = "MOUNTNS_BINDS"
 	hangVariable  = "MOUNTNS_HANG"
+	holdVariable  = "MOUNTNS_HOLD"
 )
 
-// Main runs the programs of New and Hang in the processes that they start. In any other process
+// Main runs the programs of New, Hang and Hold in the processes that they start. In any other process
 // Main returns.
 func Main() {
-	for variable, run := range map[string]func(string) error{bindsVariable: first, hangVariable: hang} {
+	for variable, run := range map[string]func(string) error{bindsVariable: first, hangVariable: hang, holdVariable: hold} {
 		arg, is := os.LookupEnv(variable)
 		if !is {
 			continue

@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
+	"github.com/nri-vgpu/nri-vgpu/internal/deadline"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
@@ -115,6 +116,8 @@ type Detector struct {
 	// displaced are the containers whose displaced files were reported, by id.
 	displaced map[string]bool
 	looks     *ourfiles.Looks
+	// cuts bounds the truncations of usage pages.
+	cuts *deadline.Bound
 	// refused counts the refusals of memory of each container and GPU at the last check, by id.
 	refused  map[string][]uint64
 	began    time.Time
@@ -128,7 +131,7 @@ func New(opts Options) *Detector {
 	return &Detector{
 		Options: opts, Metrics: newMetrics(), pause: betweenLooks, began: time.Now(),
 		reported: map[key]bool{}, observed: map[string]bool{}, seen: map[string]bool{}, busy: map[string]busyPage{}, patience: busyPatience,
-		grown: map[string]time.Time{}, displaced: map[string]bool{}, looks: ourfiles.NewLooks(),
+		grown: map[string]time.Time{}, displaced: map[string]bool{}, looks: ourfiles.NewLooks(), cuts: deadline.New(cutPatience, 1),
 	}
 }
 

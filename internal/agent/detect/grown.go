@@ -3,10 +3,13 @@
 package detect
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"time"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/deadline"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
 )
@@ -14,11 +17,22 @@ import (
 // grownPause is the least time between two reports that a container has grown its usage page.
 const grownPause = 10 * time.Minute
 
-// cut truncates a container's usage page if a program in the container has grown the page, as no
-// interposer does. A page of an older release is a file on the node's /run and takes memory of
-// /run.
+// cutPatience bounds the time in which cut truncates a page.
+const cutPatience = time.Second
+
+// cut reports a usage page that a program in its container has grown, as no interposer does. A page of
+// an older release is a file on the node's /run and takes memory of /run: cut truncates the page, one
+// page at a time. If a tenant keeps a page locked, cut truncates no other page.
 func (d *Detector) cut(c *container, path string) {
-	was, err := limits.Cut(path)
+	type result struct {
+		was int64
+		err error
+	}
+	done, late := deadline.Do(context.Background(), d.cuts, func() result {
+		was, err := limits.Cut(path)
+		return result{was, err}
+	})
+	was, err := done.was, cmp.Or(late, done.err)
 	if err != nil {
 		d.Log.Debug("failed to cut a usage page", "pod", c.Pod, "container", c.Container, "error", err)
 	}
@@ -33,7 +47,7 @@ func (d *Detector) cut(c *container, path string) {
 		return
 	}
 	d.grown[key] = now
-	line := fmt.Sprintf("container %s made its usage page grow to %d KiB, which no well-behaved program does; the agent truncated the page to %d KiB", c.Container, was>>10, limits.UsageBytes>>10)
+	line := fmt.Sprintf("container %s made its usage page grow to %d KiB, which no well-behaved program does; the agent reads only the first %d KiB", c.Container, was>>10, limits.UsageBytes>>10)
 	d.Log.Warn(line, "namespace", c.Namespace, "pod", c.Pod)
 	d.write(c.PodUID, events.VGPUUsageForged, line)
 }

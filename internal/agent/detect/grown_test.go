@@ -12,6 +12,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits"
+	"github.com/nri-vgpu/nri-vgpu/test/mountns"
 )
 
 // TestUsagePagesThatGrowAreCutBack checks that the detector reports a tenant that repeatedly grows
@@ -45,4 +46,32 @@ func TestUsagePagesThatGrowAreCutBack(t *testing.T) {
 	grow()
 	h.round()
 	h.wantTold("p VGPUUsageForged container main made its usage page grow to 1048576 KiB")
+}
+
+// TestATenantKeepsThePageLocked checks that a round ends although a write of the tenant holds the lock of
+// its page's inode. The detection of all containers runs in rounds.
+func TestATenantKeepsThePageLocked(t *testing.T) {
+	h := newHouse(t)
+	path := filepath.Join(h.dir, limits.UsageFile)
+	if err := os.Truncate(path, limits.UsageBytes+4096); err != nil {
+		t.Fatal(err)
+	}
+	mountns.Hold(t, path)
+	begin := time.Now()
+	for range 2 {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			h.round()
+		}()
+		select {
+		case <-done:
+		case <-time.After(30 * time.Second):
+			t.Fatal("the round waits for the tenant")
+		}
+	}
+	t.Logf("two rounds took %v", time.Since(begin))
+	if h.detector.busy[containerID] != (busyPage{}) {
+		t.Error("the page counts as busy, although it can be read")
+	}
 }

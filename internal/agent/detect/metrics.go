@@ -48,7 +48,7 @@ func newMetrics() *Metrics {
 		}),
 		cut: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nri_vgpu_usage_pages_cut_total",
-			Help: "Times that the agent truncated a usage page that a container had made larger.",
+			Help: "Checks that found a usage page that a container had made larger.",
 		}),
 	}
 	m.displaced = prometheus.NewGauge(prometheus.GaugeOpts{
