@@ -16,7 +16,9 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/sys/unix"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/internal/usagefs"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
@@ -118,6 +120,38 @@ func TestLostFilesAreRecoveredFromTheRuntime(t *testing.T) {
 	}
 	if got := testutil.ToFloat64(n.hook.opts.Metrics.recovered); got != 1 {
 		t.Errorf("recovered %v", got)
+	}
+}
+
+// TestALeaseDelaysNoAgent checks that an agent starts although a container with a whole GPU has a lease
+// on its assignment, which the container has mounted. An open of the file would wait for 45 s.
+func TestALeaseDelaysNoAgent(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=16384")
+	spec := mustCreate(t, n, "u")
+	m, ok := mountAt(spec, paths.ContainerAssignment)
+	if !ok {
+		t.Fatal("it has no whole GPU")
+	}
+	tenant, err := os.Open(m.Source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tenant.Close()
+	if _, err := unix.FcntlInt(tenant.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatal(err)
+	}
+	n.stopHook()
+	begin := time.Now()
+	n.startHook()
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("the agent started within %v", took)
+	}
+	if given, ok := n.ledger.Get("u", "main"); !ok || given.Devices[0].UUID != gpuA {
+		t.Errorf("the container holds %+v", given)
+	}
+	if _, err := n.hook.opts.Store.Assignment("u", "main"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/internal/usagefs"
@@ -43,6 +45,9 @@ var (
 	errAssignmentCorrupt = errors.New("assignment is corrupt")
 	errAssignmentVersion = errors.New("assignment has the format of a newer release")
 	errAssignmentForeign = errors.New("assignment belongs to another container")
+	// errAssignmentBusy means that a process has a lease on the file. A container with whole GPUs has
+	// the file mounted, and an open would wait for root in the container.
+	errAssignmentBusy = errors.New("a lease keeps the assignment from being read")
 )
 
 // pathElement matches the pod UIDs and container names that are valid as the name of a
@@ -289,6 +294,17 @@ func writePreload(dir string, libraries []string) error {
 	return nil
 }
 
+// readNow reads at most the first bytes of a file. If a process of a container has a lease on the file,
+// readNow does not wait, and returns EAGAIN.
+func readNow(path string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
 // envelope is the content of assignment.json and assignments.json.
 type envelope struct {
 	Version int `json:"version"`
@@ -336,16 +352,15 @@ func readAssignment(path string) (placement.Allocation, error) {
 
 // readEnvelope reads a file that writeAssignment wrote.
 func readEnvelope(path string, given any) error {
-	info, err := os.Stat(path)
+	data, err := readNow(path, maxAssignmentSize+1)
+	if errors.Is(err, unix.EAGAIN) {
+		return fmt.Errorf("%w: %w", errAssignmentBusy, err)
+	}
 	if err != nil {
 		return fmt.Errorf("read assignment: %w", err)
 	}
-	if info.Size() > maxAssignmentSize {
-		return fmt.Errorf("%w: %d bytes long", errAssignmentCorrupt, info.Size())
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("read assignment: %w", err)
+	if len(data) > maxAssignmentSize {
+		return fmt.Errorf("%w: more than %d bytes long", errAssignmentCorrupt, maxAssignmentSize)
 	}
 	var e envelope
 	if err := json.Unmarshal(data, &e); err != nil {
@@ -366,8 +381,9 @@ func readEnvelope(path string, given any) error {
 	return nil
 }
 
-// Load returns every valid assignment, and for each invalid file an error that names the file. Load
-// does not touch files of a newer release, and renames other invalid files.
+// Load returns every valid assignment, and for each other file an error that names the file. Load does
+// not touch files of a newer release and files with a lease, and renames invalid files. The runtime
+// reports the assignments of running containers, too.
 func (s *Store) Load() ([]placement.Allocation, []error) {
 	var errs []error
 	given := map[string]placement.Allocation{} // by the container's directory
@@ -377,7 +393,7 @@ func (s *Store) Load() ([]placement.Allocation, []error) {
 	containers, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", assignmentFile))
 	for _, path := range append(pods, containers...) {
 		all, err := s.read(path)
-		if errors.Is(err, errAssignmentVersion) {
+		if errors.Is(err, errAssignmentVersion) || errors.Is(err, errAssignmentBusy) {
 			errs = append(errs, fmt.Errorf("kept %s, which this agent cannot read: %w", path, err))
 			continue
 		}
