@@ -24,8 +24,8 @@ func (h *Heartbeat) unhealthy(now time.Time) []string {
 	if stuck := h.Plugin.Stuck(); stuck > stuckHandler {
 		why = append(why, fmt.Sprintf("a handler has been running for %v", stuck.Round(time.Second)))
 	}
-	if beat := h.beat.Load(); beat != 0 && now.Sub(time.Unix(0, beat)) > stuckRound {
-		why = append(why, fmt.Sprintf("the GPUs were last examined %v ago", now.Sub(time.Unix(0, beat)).Round(time.Second)))
+	if beat := h.beat.Load(); beat != nil && now.Sub(*beat) > stuckRound {
+		why = append(why, fmt.Sprintf("the GPUs were last examined %v ago", now.Sub(*beat).Round(time.Second)))
 	}
 	return why
 }

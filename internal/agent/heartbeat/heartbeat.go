@@ -101,8 +101,8 @@ type Heartbeat struct {
 	read map[*corev1.Pod]usage
 	// foreign is the number of containers that request each resource of another device plugin.
 	foreign atomic.Pointer[map[string]int]
-	// beat is the end of the last round, in Unix nanoseconds.
-	beat atomic.Int64
+	// beat is the end of the last round, by the monotonic clock: the wall clock may jump.
+	beat atomic.Pointer[time.Time]
 	// failure is the state of the driver.
 	failure loop.Failure
 	// unpublished is the state of publishFull.
@@ -202,7 +202,8 @@ func (h *Heartbeat) round(ctx context.Context) {
 		h.Log.Error("failed to write the CDI spec of the node's GPUs", "error", err)
 	}
 	h.report(ctx, gpus, h.sums(gpus))
-	h.beat.Store(time.Now().UnixNano())
+	now := time.Now()
+	h.beat.Store(&now)
 }
 
 // logDriver logs changes of the driver's state.

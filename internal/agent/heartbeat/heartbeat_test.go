@@ -320,7 +320,10 @@ func TestProbes(t *testing.T) {
 		{"not registered", func(n *node, _ *Heartbeat) { n.registered = false }, true, false, "ok", "not registered"},
 		{"pods unknown", func(n *node, _ *Heartbeat) { n.synced = false }, true, false, "ok", "pods are not known"},
 		{"a handler hangs", func(n *node, _ *Heartbeat) { n.stuck = time.Minute }, false, true, "handler", "ok"},
-		{"no heartbeat", func(_ *node, a *Heartbeat) { a.beat.Store(time.Now().Add(-time.Hour).UnixNano()) }, false, true, "examined", "ok"},
+		{"no heartbeat", func(_ *node, a *Heartbeat) {
+			earlier := time.Now().Add(-time.Hour)
+			a.beat.Store(&earlier)
+		}, false, true, "examined", "ok"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -331,6 +334,16 @@ func TestProbes(t *testing.T) {
 			probe(t, a.Healthz, tt.healthy, tt.phrase)
 			probe(t, a.Readyz, tt.ready, tt.readyTxt)
 		})
+	}
+}
+
+// TestTheWallClockEndsNoAgent checks that the age of the last round is monotonic: a jump of the wall clock
+// by minutes would count as a round that hangs.
+func TestTheWallClockEndsNoAgent(t *testing.T) {
+	a := newAgent(t, oneGPU())
+	a.round(t.Context())
+	if beat := a.beat.Load().String(); !strings.Contains(beat, " m=") {
+		t.Errorf("the last round ended at %s, by the wall clock alone", beat)
 	}
 }
 
