@@ -4,6 +4,7 @@ package driverlib
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -26,7 +27,13 @@ type Node struct {
 	mu      sync.Mutex
 	seen    map[string]stamp
 	variant Variant
+	// again reports whether the last attempt, at the time tried, failed because of nri-vgpu's files.
+	again bool
+	tried time.Time
 }
+
+// retryPause is the pause before another attempt.
+const retryPause = time.Minute
 
 // stamp identifies a version of a file.
 type stamp struct {
@@ -36,15 +43,20 @@ type stamp struct {
 }
 
 // Dir returns the directory of the libraries for the current driver. Dir is cheap
-// while the driver's files are unchanged.
+// while the driver's files are unchanged. If the libraries could not be written, Dir tries again
+// after retryPause.
 func (n *Node) Dir() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	driver := n.Find()
-	if seen := stamps(driver); n.seen == nil || !same(n.seen, seen) {
+	seen := stamps(driver)
+	changed := n.seen == nil || !same(n.seen, seen)
+	if changed || n.again && time.Since(n.tried) >= retryPause {
 		variant, err := Make(n.Plain, n.Parent, driver)
-		n.seen, n.variant = seen, variant
-		n.Changed(variant, err)
+		n.seen, n.variant, n.again, n.tried = seen, variant, errors.As(err, new(fileError)), time.Now()
+		if changed || !n.again {
+			n.Changed(variant, err)
+		}
 	}
 	return n.variant.Dir
 }

@@ -71,6 +71,41 @@ func TestNodeFollowsTheDriver(t *testing.T) {
 	}
 }
 
+// TestAFullDiskDelaysTheLibraries checks that libraries that could not be written are written later, and
+// that a repeated failure is reported once.
+func TestAFullDiskDelaysTheLibraries(t *testing.T) {
+	dir, plain, reports := t.TempDir(), filepath.Join(build, "lib"), 0
+	at := driver(t, cuda, "cuInit", "cuGetProcAddress", "cuMemAlloc_v2")
+	n := Node{
+		Plain: plain, Parent: filepath.Join(dir, "drivers"),
+		Find:    func() Paths { return Paths{cuda.Name: at} },
+		Changed: func(Variant, error) { reports++ },
+	}
+	if err := os.WriteFile(n.Parent, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	later := func() string {
+		n.tried = n.tried.Add(-retryPause)
+		return n.Dir()
+	}
+	if n.Dir() != plain || later() != plain || reports != 1 {
+		t.Fatalf("beside a file, %d reports", reports)
+	}
+	if err := os.Remove(n.Parent); err != nil {
+		t.Fatal(err)
+	}
+	if n.Dir() != plain {
+		t.Error("no pause before another attempt")
+	}
+	if later() == plain || reports != 2 {
+		t.Errorf("the libraries are those as built, and there were %d reports", reports)
+	}
+	n.tried = n.tried.Add(-retryPause)
+	if made := n.Dir(); made == plain || reports != 2 {
+		t.Errorf("%s after %d reports", made, reports)
+	}
+}
+
 func exportsAt(t *testing.T, dir string) []string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(dir, cuda.Name))

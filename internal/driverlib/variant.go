@@ -51,7 +51,7 @@ func Make(plain, parent string, driver Paths) (Variant, error) {
 	for _, kind := range Kinds {
 		content, err := os.ReadFile(filepath.Join(plain, kind.Name))
 		if err != nil {
-			return v.failed(driver, fmt.Errorf("read nri-vgpu's library, which its installation writes: %w", err))
+			return v.failed(driver, fileError{fmt.Errorf("read nri-vgpu's library, which its installation writes: %w", err)})
 		}
 		library := Library{Name: kind.Name, Driver: driver[kind.Name]}
 		variant, unknown, err := makeOne(content, library.Driver, kind)
@@ -69,11 +69,17 @@ func Make(plain, parent string, driver Paths) (Variant, error) {
 	}
 	dir, err := store(parent, contents)
 	if err != nil {
-		return v.failed(driver, err)
+		return v.failed(driver, fileError{err})
 	}
 	v.Dir = dir
 	return v, errors.Join(errs...)
 }
+
+// fileError is an error about nri-vgpu's own files, for example because a disk is full. Another attempt
+// may succeed.
+type fileError struct{ error }
+
+func (e fileError) Unwrap() error { return e.error }
 
 // failed returns a variant in which both libraries failed with err.
 func (v Variant) failed(driver Paths, err error) (Variant, error) {
