@@ -109,58 +109,81 @@ static bool vg_answer_again(struct vg_answer *answer, const struct vg_share *sha
 	return true;
 }
 
-static CUresult vg_ask_memory(struct vg_answer *answer, const struct vg_share *share, uint64_t now,
-			      struct vg_figures *figures)
+// vg_current_device sets `index` to the index of the current context's device on the pages, or to -1
+// if the pages do not have the device.
+static CUresult vg_current_device(struct vg_state *state, int *index)
 {
-	size_t available = 0;
-	size_t total = 0;
-	CUresult result = VG_CALL(cuMemGetInfo_v2, &available, &total);
+	CUdevice device;
+	CUresult result = VG_CALL(cuCtxGetDevice, &device);
 
-	if (result)
-		return result;
-	*figures = (struct vg_figures){.available = available, .total = total};
-	vg_answer_write(answer, now, figures, share->used);
-	return CUDA_SUCCESS;
+	*index = result ? -1 : vg_state_device(state, device);
+	return result;
 }
 
-static CUresult vg_device_info(struct vg_state *state, uint32_t device, struct vg_figures *figures)
+// vg_bound lowers the driver's figures to the container's part of the GPU.
+static void vg_bound(struct vg_figures *figures, const struct vg_share *share)
 {
-	struct vg_answer *answer = &state->answers[device];
-	uint64_t now = vg_now();
+	figures->available = vg_min(figures->available, share->left);
+	figures->total = vg_min(figures->total, share->limit);
+}
+
+// vg_reuse_memory reports whether an answer for the current context's device could be reused.
+static bool vg_reuse_memory(struct vg_state *state, uint64_t now, struct vg_figures *figures)
+{
+	uint64_t answered = atomic_load_explicit(&state->answered_ns, memory_order_relaxed);
+	struct vg_share share;
+	int index;
+
+	// Another thread's answer may be newer than `now`.
+	if ((now > answered && now - answered > vg_answer_ns) || vg_current_device(state, &index) || index < 0)
+		return false;
+	vg_forget_the_dead(state, (uint32_t)index, now);
+	share = vg_info_share(state, (uint32_t)index);
+	if (!vg_answer_again(&state->answers[index], &share, now, figures))
+		return false;
+	vg_bound(figures, &share);
+	return true;
+}
+
+// vg_ask_memory queries the driver for the memory before the device. The first call of the driver
+// after a while is slow, so the call that the program requested is the first.
+static CUresult vg_ask_memory(struct vg_state *state, uint64_t now, struct vg_figures *figures)
+{
+	uint64_t used[VG_MAX_DEVICES]; // before the query, see vg_answer_again
+	size_t available = 0;
+	size_t total = 0;
 	struct vg_share share;
 	CUresult result;
+	int index;
 
-	vg_forget_the_dead(state, device, now);
-	vg_pool_held_refresh_stale(state);
-	vg_audit_doubt(state);
-	share = vg_info_share(state, device);
-	if (!vg_answer_again(answer, &share, now, figures)) {
-		result = vg_ask_memory(answer, &share, now, figures);
-		if (result)
-			return result;
-	}
-	figures->available = vg_min(figures->available, share.left);
-	figures->total = vg_min(figures->total, share.limit);
+	for (uint32_t i = 0; i < state->pages.device_count; i++)
+		used[i] = vg_usage_memory(&state->pages, i);
+	result = VG_CALL(cuMemGetInfo_v2, &available, &total);
+	if (!result)
+		result = vg_current_device(state, &index);
+	*figures = (struct vg_figures){0};
+	if (result || index < 0)
+		return result;
+	*figures = (struct vg_figures){.available = available, .total = total};
+	vg_answer_write(&state->answers[index], now, figures, used[index]);
+	atomic_store_explicit(&state->answered_ns, now, memory_order_relaxed);
+	vg_forget_the_dead(state, (uint32_t)index, now);
+	share = vg_info_share(state, (uint32_t)index);
+	vg_bound(figures, &share);
 	return CUDA_SUCCESS;
 }
 
 static CUresult vg_memory_info(struct vg_figures *figures)
 {
 	struct vg_state *state = vg_state_ready();
-	CUdevice device;
-	CUresult result;
-	int index;
+	uint64_t now;
 
 	if (!state)
 		return CUDA_ERROR_NOT_INITIALIZED;
-	result = VG_CALL(cuCtxGetDevice, &device);
-	if (result)
-		return result;
-	index = vg_state_device(state, device);
-	if (index >= 0)
-		return vg_device_info(state, (uint32_t)index, figures);
-	*figures = (struct vg_figures){0};
-	return CUDA_SUCCESS;
+	now = vg_now();
+	vg_pool_held_refresh_stale(state);
+	vg_audit_doubt(state);
+	return vg_reuse_memory(state, now, figures) ? CUDA_SUCCESS : vg_ask_memory(state, now, figures);
 }
 
 VG_API(cuMemGetInfo_v2, size_t *available, size_t *total)

@@ -98,6 +98,7 @@ struct vg_state {
 	_Atomic uint64_t stream_place; // place of the last launch on a created stream
 	_Atomic(struct vg_meter *) meters[VG_MAX_DEVICES]; // by index, created at the first use
 	struct vg_pages pages;
+	_Atomic uint64_t answered_ns;             // time of the newest of `answers`
 	struct vg_answer answers[VG_MAX_DEVICES]; // by index, see cu_info.c
 	// by CUdevice: index on the pages plus one, or 0 for a GPU that is not on the pages
 	uint32_t devices[vg_max_ordinals];
