@@ -31,7 +31,8 @@ func under(mostNs float64, withTimeLimit ...float64) map[string]rule {
 // The numbers of calls make a round much longer than reading the clock, and shorter than a time
 // slice of a busy machine. Launches are the shortest calls and need more repetitions, because cold
 // caches at the start of a process's turn distort short series. The simulator queues up to 1024
-// launches. Calls of meminfo-apart are half a millisecond apart.
+// launches. Calls of meminfo-apart are half a millisecond apart, and the first call of a turn does
+// not count.
 var (
 	// bareCalls run on the fastest driver of the simulator.
 	bareCalls = []timed{
