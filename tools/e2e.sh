@@ -82,7 +82,7 @@ TestClosedWhenItBreaksInARequest 35 TestReadmes 28 TestKnobs 20 TestVolcanosWish
 TestPodThatFitsNoGPUIsEvicted 20 TestInjectionMethods 20 TestWhoGoesAroundIsDetectedAndStopped 20
 TestGraphicsAreDetectedAndStopped 30
 TestClosedAtBootWithTheAgentLate 18 TestGPULostAndBack 17 TestReleaseIsNotMissed 16
-TestKubectlVgpu 15 TestPools 15 TestTopOnATerminal 12 TestClosedWhileTheGuardHangs 12 TestHangingDriver 28
+TestKubectlVgpu 15 TestPools 15 TestMPSUnderTheDriversRoot 14 TestTopOnATerminal 12 TestClosedWhileTheGuardHangs 12 TestHangingDriver 28
 TestDialectsShareOneLedger 12 TestTwoPodsFillOneGPU 12 TestXIDs 11
 TestClosedWhileTheAgentHangs 10 TestClosedWhenContainerdRestartsWithManyPods 10
 TestMgctlAgreesWithTheOracle 10 TestMgctlWithAWholeGPU 10'

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// driverRoot is a second root with the driver, as the GPU operator's driver container has.
+const driverRoot = "/run/driver-root"
+
+// TestMPSUnderTheDriversRoot checks sharing.mps.root. The daemon runs under this root, and serves a
+// container at the node's paths.
+func TestMPSUnderTheDriversRoot(t *testing.T) {
+	node := func(ctx context.Context, command string) {
+		t.Helper()
+		if _, err := bed.Cluster.Exec(ctx, "sh", "-c", command); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node(t.Context(), fmt.Sprintf("mkdir %[1]s && mount --bind / %[1]s && mount --rbind /proc %[1]s/proc && mount --rbind /dev %[1]s/dev && mount --make-rslave %[1]s", driverRoot))
+	t.Cleanup(func() {
+		node(context.Background(), fmt.Sprintf("umount --lazy --recursive %[1]s && rmdir %[1]s", driverRoot))
+	})
+	configure(t, fmt.Sprintf("[sharing]\nmethod = \"mps\"\n[sharing.mps]\nroot = %q\n", driverRoot))
+	waitSaid(t, "nri_vgpu_mps_ready 1", patience)
+	root, err := os.Readlink(fmt.Sprintf("/proc/%d/root", mpsDaemon(t)))
+	if err != nil || !strings.HasSuffix(root, driverRoot) {
+		t.Errorf("the daemon's root is %s, %v", root, err)
+	}
+	create(t, testbed.Pod("client", filler("main", testbed.Limits{testbed.Memory: 1024})))
+	checkFilled(t, "client", gib)
+	eventually.Holds(t, patience, "the pod is a client of the daemon", func() bool { return mpsClients(t) == 1 })
+	if err := bed.Delete(t.Context(), "client"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bed.SetConfig(t.Context(), "", patience); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Holds(t, patience, "the daemon has ended", func() bool {
+		return len(nodeProcesses(t, func(_, command string) bool { return strings.Contains(command, "nvidia-cuda-mps") })) == 0
+	})
+}
