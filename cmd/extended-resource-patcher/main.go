@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -105,9 +104,9 @@ func assemble(ctx context.Context, f *flags) (parts, error) {
 	if err != nil {
 		return parts{}, err
 	}
-	client, err := kubernetes.NewForConfig(api)
+	client, err := nodestatus.NewClient(api)
 	if err != nil {
-		return parts{}, fmt.Errorf("make a Kubernetes client: %w", err)
+		return parts{}, err
 	}
 	if file.Config.Metrics.Authentication == config.AuthenticateCluster {
 		if p.reviews, err = endpoint.Reviews(api); err != nil {

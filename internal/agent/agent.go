@@ -227,7 +227,7 @@ func assemble(ctx context.Context, o Options, pooled daemon.Pooled, clients clie
 	prepare(ctx, p.contexts, gpus)
 	newAnswers(cfg, clients.answers, &p, log)
 	p.lender = lender.New(lender.Options{Dirs: p.hook.LiveDirs, Given: p.hook.Given, Log: log})
-	p.heartbeat = newHeartbeat(o, pooled, inventory, clients.answers, &p)
+	p.heartbeat = newHeartbeat(o, pooled, inventory, clients.labels, &p)
 	p.checker = newChecker(inventory, &p, log)
 	p.usage = newUsage(pooled, node, inventory, &p)
 	if p.registry, err = newRegistry(cfg, driver, p.hook, p.usage, p.metrics, log); err != nil {

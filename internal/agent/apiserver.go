@@ -9,12 +9,14 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon"
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 )
 
 // clients are the clients of the API server. Each client has its own rate limiter. Reads of a
-// handler thus wait neither behind Events nor behind answers to the scheduler. The client reviews
-// is nil unless the API server decides who may read metrics.
-type clients struct{ reads, writes, answers, reviews kubernetes.Interface }
+// handler thus wait neither behind Events nor behind answers to the scheduler. The labels of the mode
+// fit wait behind neither. The client reviews is nil unless the API server decides who may read
+// metrics.
+type clients struct{ reads, writes, answers, labels, reviews kubernetes.Interface }
 
 // These bounds limit the request rate of each client. Tenants cause Events and evictions.
 const (
@@ -39,6 +41,10 @@ func connect(kubeconfig string) (clients, error) {
 			return clients{}, fmt.Errorf("make a Kubernetes client: %w", err)
 		}
 		*client = made
+	}
+	cfg.QPS = nodereport.PerSecond // each report may need other labels
+	if c.labels, err = kubernetes.NewForConfig(cfg); err != nil {
+		return clients{}, fmt.Errorf("make a Kubernetes client: %w", err)
 	}
 	c.reviews, err = endpoint.Reviews(cfg)
 	return c, err

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/test/documented"
 )
 
@@ -29,6 +30,9 @@ func TestRequestsToTheAPIServerAreLimited(t *testing.T) {
 	}
 	events := c.writes.EventsV1().RESTClient().GetRateLimiter()
 	documented.Bound(t, "Events about refusals", fmt.Sprintf("%v requests a second to the API server for all Events", events.QPS()))
+	if pace := c.labels.CoreV1().RESTClient().GetRateLimiter().QPS(); pace < nodereport.PerSecond {
+		t.Errorf("the labels of the mode fit may change %v times a second, and their client sends %v requests", nodereport.PerSecond, pace)
+	}
 	for range requestBurst {
 		events.TryAccept()
 	}
@@ -40,6 +44,7 @@ func TestRequestsToTheAPIServerAreLimited(t *testing.T) {
 		"evictions": {c.writes.PolicyV1().RESTClient().GetRateLimiter(), true},
 		"pods":      {c.reads.CoreV1().RESTClient().GetRateLimiter(), false},
 		"answers":   {c.answers.CoreV1().RESTClient().GetRateLimiter(), false},
+		"labels":    {c.labels.CoreV1().RESTClient().GetRateLimiter(), false},
 	} {
 		if spent := !tt.limiter.TryAccept(); spent != tt.spent {
 			t.Errorf("%s: may not ask: %v", name, spent)

@@ -221,6 +221,7 @@ func newHook(cfg config.Config, inventory *gpu.Inventory, interposer *driverlib.
 			p.volcano.Outcome(podUID, container, refused)
 			p.announcer.Poke()
 		},
+		Released:    func() { p.heartbeat.PodsChanged() },
 		LiveChanged: func() { p.lender.Poke() },
 		Log:         log,
 	}

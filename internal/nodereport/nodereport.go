@@ -18,6 +18,15 @@ const FormatVersion = 1
 // FileName is the report's name in the run directory.
 const FileName = "node.json"
 
+const (
+	// PerSecond bounds the reports in a second that changes of pods cause. The mode fit may write the
+	// Node and the agent's pod after each report.
+	PerSecond = 10
+	// Pause is the least pause between two such reports. Changes within a pause share a report, and a
+	// change after the pause is reported at once.
+	Pause = time.Second / PerSecond
+)
+
 // Report is the content of node.json.
 type Report struct {
 	Version int `json:"version"`

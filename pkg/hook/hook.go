@@ -73,6 +73,8 @@ type Options struct {
 	// Outcome, if set, is called for each container that the hook has granted a part of a GPU or
 	// refused. Outcome must not block.
 	Outcome func(podUID, container string, refused bool)
+	// Released, if set, is called after a pod has released its GPUs. Released must not block.
+	Released func()
 	// LiveChanged, if set, is called when LiveDirs changes. LiveChanged must not block.
 	LiveChanged func()
 	Log         *slog.Logger

@@ -207,6 +207,9 @@ func (h *Hook) releaseIfGone(podUID string) {
 	h.opts.Ledger.Release(podUID)
 	delete(h.reserved, podUID)
 	h.opts.Log.Info("freed the GPUs of a pod that is gone", "uid", podUID)
+	if h.opts.Released != nil {
+		h.opts.Released()
+	}
 }
 
 // LiveDirs returns the directories of the containers with a part of a GPU that may

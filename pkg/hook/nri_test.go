@@ -390,6 +390,28 @@ func TestRestartKeepsTheGPUAndGetsFreshPages(t *testing.T) {
 	}
 }
 
+// TestReleasesAreReported checks that each release is reported at once, also if the container of a
+// deleted pod ends later.
+func TestReleasesAreReported(t *testing.T) {
+	n := newNode(t)
+	releases := 0
+	n.hook.opts.Released = func() { releases++ }
+	n.pod("forced", "main=1024")
+	mustCreate(t, n, "forced")
+	n.deletePod("forced")
+	if releases != 0 {
+		t.Error("a release under a running container was reported")
+	}
+	n.exit("forced")
+	if _, held := n.ledger.Get("forced", "main"); held || releases != 1 {
+		t.Errorf("%d releases were reported, want 1; the pod holds its GPU: %t", releases, held)
+	}
+	n.hook.Sweep()
+	if releases != 1 {
+		t.Errorf("%d releases were reported after a sweep, want 1", releases)
+	}
+}
+
 func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=1024")

@@ -20,10 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
+	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
@@ -33,10 +35,11 @@ const FieldManager = "extended-resource-patcher"
 const (
 	// pollInterval bounds the delay until the patcher notices a missing report. reportInterval
 	// bounds the delay until the patcher reads a new report: meanwhile, the scheduler binds pods by
-	// the Node's old resources.
-	pollInterval   = time.Second
-	reportInterval = 50 * time.Millisecond
-	patchTimeout   = 5 * time.Second
+	// the Node's old resources. In the mode fit, each pod waits for the report of the last binding.
+	pollInterval      = time.Second
+	reportInterval    = 50 * time.Millisecond
+	fitReportInterval = 10 * time.Millisecond
+	patchTimeout      = 5 * time.Second
 	// stuckAfter is the time that an iteration of the loop may take before the liveness probe
 	// fails.
 	stuckAfter = 30 * time.Second
@@ -96,6 +99,18 @@ type state struct {
 	problem    string // why the Node is not as desired; "" if the Node is as desired
 }
 
+// NewClient returns a client of the API server for a Patcher, which may write the Node after each
+// report.
+func NewClient(api *rest.Config) (kubernetes.Interface, error) {
+	api = rest.CopyConfig(api)
+	api.QPS, api.Burst = nodereport.PerSecond, 2*nodereport.PerSecond
+	client, err := kubernetes.NewForConfig(api)
+	if err != nil {
+		return nil, fmt.Errorf("make a Kubernetes client: %w", err)
+	}
+	return client, nil
+}
+
 // New validates the options and returns a Patcher.
 func New(opts Options) (*Patcher, error) {
 	switch {
@@ -127,7 +142,7 @@ func New(opts Options) (*Patcher, error) {
 // that another patcher replaces must not withdraw the resources.
 func (p *Patcher) Run(ctx context.Context) {
 	go p.reflector().RunWithContext(ctx)
-	poll, look := time.NewTicker(pollInterval), time.NewTicker(reportInterval)
+	poll, look := time.NewTicker(pollInterval), time.NewTicker(lookInterval(p.opts.Config.Scheduling))
 	defer poll.Stop()
 	defer look.Stop()
 	for {
@@ -142,6 +157,14 @@ func (p *Patcher) Run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// lookInterval returns the time between two checks of the report's file.
+func lookInterval(s config.Scheduling) time.Duration {
+	if s.Fit() {
+		return fitReportInterval
+	}
+	return reportInterval
 }
 
 // wait waits until the Node or the report has changed, or until poll or retry fires. wait returns

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
@@ -142,6 +143,19 @@ func TestPatcherAdvertisesRestoresAndIsIdle(t *testing.T) {
 	r.api.create()
 	r.await(full, promptly)
 	r.still(200 * time.Millisecond)
+}
+
+// TestWritesFollowReports checks that the client of the API server delays no write of a Node, although
+// the agent reports at its highest rate.
+func TestWritesFollowReports(t *testing.T) {
+	client, err := NewClient(&rest.Config{Host: "https://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter := client.CoreV1().RESTClient().GetRateLimiter()
+	if pace := limiter.QPS(); pace < nodereport.PerSecond {
+		t.Errorf("the agent reports %d times a second, and the client sends %v requests", nodereport.PerSecond, pace)
+	}
 }
 
 // TestLooksWakeThePatcherForNewReports checks that the frequent checks of the report's file end the

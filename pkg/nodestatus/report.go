@@ -11,9 +11,9 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 )
 
-// reportReader follows node.json by polling. Twenty stats per second cost less than an inotify
-// watch, which would have to follow a recreated directory. The patcher needs a timer anyway, to
-// detect a stale heartbeat.
+// reportReader follows node.json by polling. Some stats per second cost less than an inotify watch,
+// which would have to follow a recreated directory. Besides, the programs of a user share a small
+// number of inotify instances.
 type reportReader struct {
 	path string
 	seen os.FileInfo

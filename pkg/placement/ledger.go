@@ -100,6 +100,13 @@ func (l *Ledger) remembered(pod request.Pod) error {
 	return nil
 }
 
+// Refused reports whether a pod has found no room since the last release, and has not changed.
+func (l *Ledger) Refused(pod request.Pod) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.remembered(pod) != nil
+}
+
 func (l *Ledger) remember(pod request.Pod, err error) {
 	if pod.Version == "" {
 		return

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -187,8 +188,9 @@ func TestFitOffersNoTurnUnpublished(t *testing.T) {
 	}
 }
 
-// TestFitReportsWithin checks that in the mode fit each change of the pods is in the report after
-// recountPause, although the API server answers slowly. Changes within recountPause share a write.
+// TestFitReportsWithin checks that in the mode fit a binding is in the report at once, although the API
+// server answers slowly. Bindings within nodereport.Pause share a write. The end of a pod is in the
+// report after nodereport.Pause, with the bindings that it has caused.
 func TestFitReportsWithin(t *testing.T) {
 	const answers = 40 * time.Millisecond // of the API server
 	synctest.Test(t, func(t *testing.T) {
@@ -203,28 +205,102 @@ func TestFitReportsWithin(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); h.Run(ctx) }()
 		time.Sleep(Interval / 2) // between two rounds
-		for i := range 10 {
-			pod := shaped(podAsking(fmt.Sprint("pod", i), units{memory: 1000, request.FitTurn: 1}), "1-1000-0-0")
+		made := 0
+		bind := func() {
+			t.Helper()
+			made++
+			pod := shaped(podAsking(fmt.Sprint("pod", made), units{memory: 1000, request.FitTurn: 1}), "1-1000-0-0")
 			if !s.schedule(pod) {
 				t.Fatal("the pod does not fit")
 			}
-			before := writes
 			h.PodsChanged()
-			time.Sleep(recountPause / 2)
-			h.PodsChanged()
-			time.Sleep(recountPause/2 + answers)
+		}
+		check := func(pods, written int) {
+			t.Helper()
 			synctest.Wait()
 			report, err := nodereport.Read(filepath.Join(h.Config.Paths.RunDir, nodereport.FileName))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if turns := report.Sums.Used[request.FitTurn]; turns != int64(i+1) || writes != before+1 {
-				t.Errorf("pod %d: the report contains %d pods after %d writes", i, turns, writes-before)
+			if turns := report.Sums.Used[request.FitTurn]; turns != int64(pods) || writes != written {
+				t.Errorf("with %d pods the report contains %d pods after %d writes, want %d pods and %d writes", len(s.pods), turns, writes, pods, written)
 			}
 		}
+		for range 4 {
+			before := writes
+			bind()
+			time.Sleep(answers)
+			check(len(s.pods), before+1)
+			for range 3 {
+				bind()
+				time.Sleep(answers / 4)
+			}
+			check(len(s.pods)-3, before+1)
+			time.Sleep(nodereport.Pause)
+			check(len(s.pods), before+2)
+			time.Sleep(nodereport.Pause)
+		}
+		for range 3 {
+			before := writes
+			s.remove(s.pods[0])
+			h.PodsChanged()
+			time.Sleep(nodereport.Pause - answers)
+			check(len(s.pods)+1, before) // the scheduler may bind two pods until the Node takes the turn back
+			time.Sleep(2 * answers)
+			check(len(s.pods), before+1)
+			time.Sleep(nodereport.Pause)
+		}
+		before := writes
+		s.remove(s.pods[0])
+		h.PodsChanged()
+		time.Sleep(answers)
+		bind()
+		bind()
+		time.Sleep(nodereport.Pause)
+		check(len(s.pods), before+1)
 		cancel()
 		<-done
 	})
+}
+
+// TestComingPodsObeyTheirChoices checks that a bound pod without GPUs lowers only the rooms of the GPUs
+// that the pod accepts. A pod that accepts no GPU, or that names only a turn, lowers nothing.
+func TestComingPodsObeyTheirChoices(t *testing.T) {
+	s := fitSite(t, 2, config.PlaceBinpack)
+	choosing := podAsking("choosing", units{memory: 16 << 10})
+	choosing.Annotations = map[string]string{choice.UseUUID: "GPU-1"}
+	nowhere := podAsking("nowhere", units{memory: 16 << 10})
+	nowhere.Annotations = map[string]string{choice.UseUUID: "GPU-9"}
+	s.pods = []*corev1.Pod{choosing, nowhere, podAsking("turn", units{request.FitTurn: 1})}
+	left := s.heartbeat.Ledger.Left(s.heartbeat.coming(s.pods, s.gpus))
+	for uuid, want := range map[string]uint64{"GPU-0": 16 << 30, "GPU-1": 0} {
+		if got := left[uuid].Memory; got != want {
+			t.Errorf("%s has %d bytes left, want %d", uuid, got, want)
+		}
+	}
+}
+
+// TestPodsThatGetNoGPUHideNoOthers checks that pods which never get a GPU do not count as coming pods.
+// Otherwise the Node would offer the capacity of other pods twice.
+func TestPodsThatGetNoGPUHideNoOthers(t *testing.T) {
+	s := fitSite(t, 1, config.PlaceBinpack)
+	for i := range maxComing {
+		invalid := podAsking(fmt.Sprint("invalid", i), units{memory: 1, metagpu: 1})
+		turn := podAsking(fmt.Sprint("turn", i), units{request.FitTurn: 1})
+		refused := podAsking(fmt.Sprint("refused", i), units{memory: 17 << 10})
+		refused.ResourceVersion = "1"
+		if err := s.start(refused); err == nil {
+			t.Fatal("a pod that is larger than the GPU has started")
+		}
+		s.pods = append(s.pods, invalid, turn, refused)
+	}
+	young := podAsking("young", units{memory: 4 << 10})
+	young.CreationTimestamp = metav1.Now()
+	s.pods = append(s.pods, young)
+	coming := s.heartbeat.coming(s.pods, s.gpus)
+	if len(coming) != 1 || coming[0].UID != "young" {
+		t.Errorf("%d pods are coming, want the youngest alone", len(coming))
+	}
 }
 
 // TestFitBindsWhatStarts runs a scheduler on a node with random pods. The scheduler binds one pod at a

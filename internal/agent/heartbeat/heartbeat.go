@@ -27,13 +27,9 @@ import (
 // withdraws the node's capacity after some missing heartbeats.
 const Interval = 5 * time.Second
 
-const (
-	// recountPause batches changes of pods that arrive together.
-	recountPause = 100 * time.Millisecond
-	// recountRest is the pause after a count, as a multiple of the count's duration. recountRest
-	// limits the counts that pods cause to a tenth of a processor's time.
-	recountRest = 9
-)
+// recountRest is the least pause after a count, as a multiple of the count's duration. recountRest
+// limits the counts that pods cause to a tenth of a processor's time.
+const recountRest = 9
 
 // Inventory are the node's GPUs.
 type Inventory interface {
@@ -99,6 +95,8 @@ type Heartbeat struct {
 	reportedGPUs []gpu.GPU
 	// read is the use of each pod that existed at the last count.
 	read map[*corev1.Pod]usage
+	// bound is the request of each pod that had no GPUs at the last count.
+	bound map[*corev1.Pod]binding
 	// foreign is the number of containers that request each resource of another device plugin.
 	foreign atomic.Pointer[map[string]int]
 	// beat is the end of the last round, by the monotonic clock: the wall clock may jump.
@@ -154,7 +152,9 @@ func (h *Heartbeat) Run(ctx context.Context) {
 	h.reportGuard()
 	h.round(ctx)
 	var recount <-chan time.Time
-	var rest time.Duration
+	// changed is the first change since the last report, and rested is the end of the pause after the
+	// last count.
+	var changed, rested time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -165,25 +165,40 @@ func (h *Heartbeat) Run(ctx context.Context) {
 			h.round(ctx)
 		case <-h.podsChanged:
 			if recount == nil {
-				recount = time.After(max(recountPause, rest))
+				changed = time.Now()
+				recount = time.After(rested.Sub(changed))
 			}
 		case <-recount:
 			recount = nil
-			rest = recountRest * h.recount(ctx)
+			begin := time.Now()
+			counted, wait := h.recount(ctx, begin.Sub(changed))
+			rested = begin.Add(counted + max(nodereport.Pause, recountRest*counted))
+			if wait > 0 {
+				recount = time.After(max(wait, recountRest*counted))
+			}
 		}
 	}
 }
 
-// recount rewrites the report if the Node's update is urgent. recount returns the duration of the
-// count, without the time in which the report waits for the API server and the disk.
-func (h *Heartbeat) recount(ctx context.Context) time.Duration {
+// recount rewrites the report if the Node's update is urgent. since is the time since the first change.
+// recount returns the duration of the count, without the time in which the report waits for the API
+// server and the disk. If wait is positive, the caller must count again after this time.
+//
+// A report with fewer turns waits. At the end of a pod, the scheduler has a second free turn until the
+// Node's update, and may bind two pods. If the agent does not know both pods yet, the Node would offer
+// fewer turns than its pods have, and kubelet would reject a pod.
+func (h *Heartbeat) recount(ctx context.Context, since time.Duration) (counted, wait time.Duration) {
 	begin := time.Now()
 	now := h.sums(h.reportedGPUs)
-	counted := time.Since(begin)
-	if urgent(h.reported, now) {
+	counted = time.Since(begin)
+	switch {
+	case !urgent(h.reported, now):
+	case lowersTurns(h.reported, now) && since < nodereport.Pause:
+		return counted, nodereport.Pause - since
+	default:
 		h.report(ctx, h.reportedGPUs, now)
 	}
-	return counted
+	return counted, 0
 }
 
 func (h *Heartbeat) round(ctx context.Context) {

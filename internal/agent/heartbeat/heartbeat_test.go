@@ -142,7 +142,7 @@ func TestARestartWithdrawsNothing(t *testing.T) {
 func TestAnEndWithdrawsNothing(t *testing.T) {
 	for name, last := range map[string]func(*Heartbeat, context.Context){
 		"round":   (*Heartbeat).round,
-		"recount": func(h *Heartbeat, ctx context.Context) { h.recount(ctx) },
+		"recount": func(h *Heartbeat, ctx context.Context) { h.recount(ctx, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := oneGPU()
@@ -291,7 +291,7 @@ func TestUseByPodsIsReportedAtOnce(t *testing.T) {
 			after time.Duration
 			want  int64
 		}{
-			{nil, 0, 1024}, {[]*corev1.Pod{pod}, 2 * recountPause, 512}, {nil, 2 * recountPause, 512}, {nil, Interval, 1024},
+			{nil, 0, 1024}, {[]*corev1.Pod{pod}, 2 * nodereport.Pause, 512}, {nil, 2 * nodereport.Pause, 512}, {nil, Interval, 1024},
 		} {
 			n.pods = step.pods
 			a.PodsChanged()

@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -16,7 +18,7 @@ import (
 )
 
 // maxComing bounds how many coming pods sums places on trial, so that many pods that fit nowhere
-// cost at most some milliseconds.
+// cost at most some milliseconds. Pods that get no GPU do not count.
 const maxComing = 64
 
 // sums returns the used and the free capacity of the node, in the units of every dialect; nil if
@@ -26,7 +28,7 @@ func (h *Heartbeat) sums(gpus []gpu.GPU) *nodereport.Sums {
 		return nil
 	}
 	all, used := h.asking()
-	left := h.Ledger.Left(h.coming(all))
+	left := h.Ledger.Left(h.coming(all, gpus))
 	sums := &nodereport.Sums{Used: used, Free: request.Free(gpus, left, h.Config)}
 	if h.Config.Scheduling.Fit() {
 		sums.Fit = fit(request.RoomsOf(gpus, left, h.Config), all)
@@ -125,9 +127,10 @@ func (h *Heartbeat) usage(pod *corev1.Pod) usage {
 	return used
 }
 
-// coming returns the requests of pods that may not have their GPUs yet, the oldest first. Pods with
-// an invalid request are omitted: a free node would refuse them, too.
-func (h *Heartbeat) coming(asking []*corev1.Pod) []request.Pod {
+// coming returns the requests of pods that may not have their GPUs yet, the oldest first. Pods that
+// get no GPU are omitted. These pods have an invalid request, a choice that no GPU fulfils, only a
+// turn, or a refusal since the last release of GPUs.
+func (h *Heartbeat) coming(asking []*corev1.Pod, gpus []gpu.GPU) []request.Pod {
 	var waiting []*corev1.Pod
 	for _, pod := range asking {
 		if !h.Ledger.Holds(pods.RuntimeUID(pod)) {
@@ -136,20 +139,50 @@ func (h *Heartbeat) coming(asking []*corev1.Pod) []request.Pod {
 	}
 	slices.SortFunc(waiting, older)
 	var coming []request.Pod
-	for _, pod := range waiting[:min(len(waiting), maxComing)] {
-		asked, err := request.Read(pod, h.Config)
-		if err != nil {
-			continue
+	bound := map[*corev1.Pod]binding{}
+	for _, pod := range waiting {
+		one, known := h.bound[pod]
+		if !known || !slices.Equal(one.gpus, gpus) {
+			one = h.bind(pod, gpus)
 		}
-		asked.UID = pods.RuntimeUID(pod)
-		coming = append(coming, asked)
+		bound[pod] = one
+		if one.asks && !h.Ledger.Refused(one.pod) && len(coming) < maxComing {
+			coming = append(coming, one.pod)
+		}
 	}
+	h.bound = bound
 	return coming
+}
+
+// binding is the request of a pod, bound to the GPUs that the pod or a scheduler has chosen among
+// some GPUs. asks reports whether a container can get GPUs.
+type binding struct {
+	pod  request.Pod
+	gpus []gpu.GPU
+	asks bool
+}
+
+// bind reads the request of a pod. The placement of the pod obeys the same choices.
+func (h *Heartbeat) bind(pod *corev1.Pod, gpus []gpu.GPU) binding {
+	asked, err := request.Read(pod, h.Config)
+	if err == nil {
+		asked, err = choice.Obey(asked, pod, gpus, h.Config)
+	}
+	if err == nil {
+		asked, err = assign.Obey(asked, pod, gpus)
+	}
+	asked.UID = pods.RuntimeUID(pod)
+	return binding{asked, gpus, err == nil && slices.ContainsFunc(asked.Containers, request.Container.Asks)}
 }
 
 // older orders pods by their age, the oldest first.
 func older(x, y *corev1.Pod) int {
 	return cmp.Or(x.CreationTimestamp.Compare(y.CreationTimestamp.Time), cmp.Compare(x.UID, y.UID))
+}
+
+// lowersTurns reports whether the Node must offer fewer turns, because a pod has ended.
+func lowersTurns(before, now *nodereport.Sums) bool {
+	return before != nil && now != nil && now.Fit != nil && now.Used[request.FitTurn] < before.Used[request.FitTurn]
 }
 
 // urgent reports whether the Node must be updated immediately. If less capacity is free than the

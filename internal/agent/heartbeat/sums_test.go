@@ -401,7 +401,7 @@ func (s *site) claim(name string, n int64, unit units) {
 			s.Fatal(err)
 		}
 	}
-	for _, pod := range s.heartbeat.coming(request.Asking(s.pods, s.cfg.Dialects)) {
+	for _, pod := range s.heartbeat.coming(request.Asking(s.pods, s.cfg.Dialects), s.gpus) {
 		_, _ = ledger.Place(pod, "c0") // some pods find no room
 	}
 	for i := range n {

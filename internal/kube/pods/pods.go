@@ -70,7 +70,7 @@ type Options struct {
 	// Gone, if set, is called with the runtime's UID of each pod that is deleted or has ended. Gone
 	// must not block. The cache misses pods that end while the agent is not running: see Alive.
 	Gone func(uid string)
-	// Changed, if set, is called after each change. Changed must not block.
+	// Changed, if set, is called after each change, and after Gone. Changed must not block.
 	Changed func()
 	// Reads reports whether the program reads an annotation of cached pods. Without Reads, the
 	// cache keeps only the annotations that this package reads.

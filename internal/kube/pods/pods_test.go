@@ -195,6 +195,36 @@ func TestGetTakesWhatComesFirst(t *testing.T) {
 	}
 }
 
+// TestGoneComesBeforeChanged checks that the end of a pod has been handled when the cache reports a
+// change. A reader of the change would otherwise find the pod gone, and its GPUs taken.
+func TestGoneComesBeforeChanged(t *testing.T) {
+	for name, end := range map[string]func(context.Context, *fake.Clientset) error{
+		"deleted": func(ctx context.Context, client *fake.Clientset) error {
+			return client.CoreV1().Pods("ns").Delete(ctx, "p", metav1.DeleteOptions{})
+		},
+		"ended": func(ctx context.Context, client *fake.Clientset) error {
+			ended := pod("p", "u")
+			ended.Status.Phase = corev1.PodSucceeded
+			_, err := client.CoreV1().Pods("ns").UpdateStatus(ctx, ended, metav1.UpdateOptions{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told := make(chan string, 10)
+			_, client := start(t, Options{Gone: func(string) { told <- "gone" }, Changed: func() { told <- "changed" }}, false, pod("p", "u"))
+			if first := <-told; first != "changed" {
+				t.Fatalf("a new pod is %s", first)
+			}
+			if err := end(t.Context(), client); err != nil {
+				t.Fatal(err)
+			}
+			if first, second := <-told, <-told; first != "gone" || second != "changed" {
+				t.Errorf("the cache reports %s, then %s", first, second)
+			}
+		})
+	}
+}
+
 func TestGone(t *testing.T) {
 	gone := make(chan string, 10)
 	c, client := start(t, Options{Gone: func(uid string) { gone <- uid }}, false,

@@ -137,8 +137,8 @@ func (c *Cache) handler() cache.ResourceEventHandler {
 				obj = last.Obj
 			}
 			if pod, ok := obj.(*corev1.Pod); ok {
-				c.notifyChanged()
 				c.notifyGone(pod)
+				c.notifyChanged()
 			}
 		},
 	}
@@ -150,10 +150,10 @@ func (c *Cache) seen(obj any) {
 		return
 	}
 	c.wake(RuntimeUID(pod))
-	c.notifyChanged()
 	if Ended(pod) {
 		c.notifyGone(pod)
 	}
+	c.notifyChanged()
 }
 
 func (c *Cache) notifyChanged() {
