@@ -359,7 +359,6 @@ static void test_threads(void)
 		pthread_join(running[i], NULL);
 	CHECK_EQUAL(slot()->launches - before, threads * many);
 	check_sums();
-	CHECK(meter()->shared);
 	for (int i = 0; i < vg_on_ways; i++)
 		CHECK_EQUAL(atomic_load(&meter()->on_way[i].count), 0);
 }

@@ -45,7 +45,7 @@ static bool vg_fastpath_is_good(struct vg_meter *meter, const struct vg_work *wo
 {
 	const struct vg_fastpath *fastpath = &meter->fastpath;
 
-	return fastpath->room >= fastpath->ns && fastpath->key == work->key && vg_meter_is_mine(meter) &&
+	return fastpath->room >= fastpath->ns && fastpath->key == work->key &&
 	       vg_fastpath_is_here(fastpath, work) && vg_fastpath_is_in_time(meter) &&
 	       !vg_capture_is_on(work->stream, work->per_thread);
 }
@@ -63,8 +63,6 @@ static void vg_fastpath_enter(struct vg_meter *meter)
 	meter->pieces++;
 	meter->outstanding += fastpath->charge;
 	meter->owed += fastpath->charge;
-	if (fastpath->on_way)
-		atomic_fetch_add(&fastpath->on_way->count, 1);
 	vg_tally(fastpath->launches, 1);
 }
 
@@ -86,7 +84,7 @@ bool vg_fastpath_use(struct vg_state *state, struct vg_ticket *ticket, const str
 					     .context = meter->fastpath.context,
 					     .charge = meter->fastpath.charge,
 					     .at = meter->fastpath.until - vg_fastpath_ns,
-					     .on_way = meter->fastpath.on_way,
+					     .on_way = vg_meter_on_way_begin(meter->fastpath.stream),
 					     .per_thread = work->per_thread};
 	}
 	vg_mutex_unlock(&meter->mutex);

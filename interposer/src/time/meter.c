@@ -6,7 +6,6 @@
 #include "base/mutex.h"
 #include "base/now.h"
 #include "base/number.h"
-#include "base/thread.h"
 #include "driver/capture.h"
 #include "meter.h"
 #include "pages/pages.h"
@@ -345,28 +344,6 @@ void vg_meter_drop(struct vg_meter *meter, enum vg_end kind, uint64_t key)
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class)
 {
 	return (int64_t)(meter->overlap ? class->ns * meter->overlap / 1000 : class->ns);
-}
-
-void vg_meter_note_thread(struct vg_meter *meter)
-{
-	bool second = meter->thread && !vg_meter_is_mine(meter);
-
-	meter->thread = vg_thread_key();
-	if (!second)
-		return;
-	meter->shared = true;
-	// The first thread may have a launch in progress that is not counted.
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
-		if (meter->streams[i].open)
-			vg_stream_segment(&meter->streams[i])->dirty = true;
-}
-
-struct vg_on_way *vg_meter_on_way_begin(struct vg_meter *meter, const struct vg_stream *stream)
-{
-	if (!meter->shared)
-		return NULL;
-	atomic_fetch_add(&stream->on_way->count, 1);
-	return stream->on_way;
 }
 
 uint64_t vg_meter_since(const struct vg_meter *meter, uint64_t key)

@@ -31,7 +31,6 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/now.h"
-#include "base/thread.h"
 #include "cover.h"
 #include "driver/driver.h"
 #include "estimate.h"
@@ -53,9 +52,9 @@ enum {
 	vg_meter_wait_ns = 1000000,  // longest wait for a meter, if the caller can continue without it
 };
 
-// vg_on_way counts launches in progress of several threads. The work of these launches is entered
-// in a segment, but may not be in the stream yet. An event that is recorded meanwhile would come
-// before that work. Several streams may share a counter.
+// vg_on_way counts launches in progress. The work of these launches is entered in a segment, but may
+// not be in the stream yet. An event that another thread records meanwhile would come before that
+// work. Several streams may share a counter.
 struct vg_on_way {
 	_Atomic int32_t count;
 	_Atomic bool awaited; // a segment closes when the count reaches 0
@@ -157,7 +156,6 @@ struct vg_fastpath {
 	int64_t unseen; // ns of work since the last reading of the clock
 	uint64_t until; // end of the fast path's validity, as vg_now
 	uint64_t *launches; // the counter of launches
-	struct vg_on_way *on_way; // launches in progress; NULL: only one thread launches
 };
 
 // vg_end is the kind of an object that ends.
@@ -211,8 +209,6 @@ struct vg_meter {
 	struct vg_lead lead;
 	uint64_t polled; // vg_now of the last probe for a program that polls
 	_Atomic uint32_t waiting; // threads that sleep until they may launch
-	uint64_t thread; // the thread that launched last
-	bool shared;     // several threads have launched
 	struct vg_on_way on_way[vg_on_ways];
 	struct vg_stream streams[vg_meter_streams];
 	struct vg_estimates estimates;
@@ -264,14 +260,13 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 // vg_meter_charge returns the current charge for a launch of a class, in ns.
 int64_t vg_meter_charge(const struct vg_meter *meter, const struct vg_class *class);
 
-// vg_meter_note_thread records the launching thread, because the launches of a single thread need
-// not be counted. vg_meter_note_thread must be called before vg_segment_before.
-void vg_meter_note_thread(struct vg_meter *meter);
-
 // vg_meter_on_way_begin counts a launch, after vg_segment_before. vg_meter_on_way_begin returns the
 // counter for vg_meter_on_way_end, which must be called when the driver has the work.
-// vg_meter_on_way_begin returns NULL if the launch is not counted.
-struct vg_on_way *vg_meter_on_way_begin(struct vg_meter *meter, const struct vg_stream *stream);
+static inline struct vg_on_way *vg_meter_on_way_begin(const struct vg_stream *stream)
+{
+	atomic_fetch_add(&stream->on_way->count, 1);
+	return stream->on_way;
+}
 
 // vg_meter_on_way_end ends the count of a launch. vg_meter_on_way_end reports whether to call
 // vg_segment_after, because this launch closes a segment.
@@ -282,13 +277,6 @@ static inline bool vg_meter_on_way_end(struct vg_on_way *on_way)
 	if (__builtin_expect(before <= 0, 0)) // the wait has timed out: see segment.c
 		atomic_fetch_add(&on_way->count, 1);
 	return before == 1 && atomic_load(&on_way->awaited) && atomic_exchange(&on_way->awaited, false);
-}
-
-// vg_meter_is_mine reports whether the fast path may use the meter's mode of counting launches. The
-// thread must be the last launching thread, unless the launches of all threads are counted.
-static inline bool vg_meter_is_mine(const struct vg_meter *meter)
-{
-	return meter->shared || meter->thread == vg_thread_key();
 }
 
 // vg_meter_since returns the vg_now at which the oldest unfinished measured work of a class was

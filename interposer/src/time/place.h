@@ -34,7 +34,7 @@ struct vg_ticket {
 	uint64_t at; // vg_now at which the throttle admitted the launch
 	bool per_thread;
 	bool after; // call vg_throttle_finish after the launch
-	struct vg_on_way *on_way; // counts launches in progress; NULL: the launch is not counted
+	struct vg_on_way *on_way; // counts launches in progress; NULL: the stream has no record
 };
 
 // vg_work_key mixes two properties of a launch into a key.

@@ -350,7 +350,7 @@ void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per
 	if (!stream->open)
 		return; // another thread has closed the segment
 	segment->dirty |= failed;
-	if (failed && segment->pieces == 1 && !meter->shared) {
+	if (failed && segment->pieces == 1) {
 		// No launch of the segment has succeeded.
 		vg_not_measured(meter, segment);
 		vg_meter_settle(meter, segment);

@@ -343,7 +343,6 @@ static void vg_launch_fastpath(const struct vg_launch *launch, const struct vg_w
 		.charge = ticket->charge,
 		.until = launch->now + vg_fastpath_ns,
 		.launches = launches,
-		.on_way = ticket->on_way,
 	};
 }
 
@@ -375,12 +374,11 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	vg_tally(&slot->launches, 1);
 	if (launch.slept)
 		vg_tally(&slot->wait_ns, launch.now - launch.came);
-	vg_meter_note_thread(ticket->meter);
 	if (launch.stream)
 		ticket->after = vg_segment_before(ticket->meter, launch.stream, launch.class,
 						  ticket->charge, launch.now, ticket->per_thread);
 	if (launch.stream)
-		ticket->on_way = vg_meter_on_way_begin(ticket->meter, launch.stream);
+		ticket->on_way = vg_meter_on_way_begin(launch.stream);
 	if (launch.stream && launch.stream->head - launch.stream->tail > vg_ring / 2)
 		vg_events_read(ticket->meter, launch.now);
 	else if (launch.stream && !ticket->after)

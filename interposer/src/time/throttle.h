@@ -24,8 +24,7 @@ static inline struct vg_state *vg_throttle_state(void)
 }
 
 // vg_throttle_enter waits for allowance and charges the work. vg_throttle_finish ends the launch
-// with the driver's result, and returns that result. vg_throttle_end calls vg_throttle_finish only
-// if the launch needs it.
+// with the driver's result, and returns that result.
 void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
 CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result);
 
@@ -38,8 +37,7 @@ static inline void vg_throttle_begin(struct vg_state *state, struct vg_ticket *t
 
 static inline CUresult vg_throttle_end(struct vg_ticket *ticket, CUresult result)
 {
-	return ticket->meter && (ticket->after || ticket->on_way || result) ? vg_throttle_finish(ticket, result) :
-										   result;
+	return ticket->meter ? vg_throttle_finish(ticket, result) : result;
 }
 
 // vg_throttle_waited settles work of unknown length after a program has waited for that work.
