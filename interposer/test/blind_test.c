@@ -151,10 +151,10 @@ static void test_exception(void)
 static void test_failed_launch(void)
 {
 	begin(NULL, 0);
-	vg_segment_after(&meter, meter.last, false, true);
+	vg_segment_failed(&meter, meter.last, 0, work_ns, false);
 	CHECK(!meter.streams[0].open);
 	look(late_ns);
-	CHECK_EQUAL(meter.owed, 0);
+	CHECK_EQUAL(meter.owed, -work_ns);
 	CHECK_EQUAL(queries, 0);
 	CHECK_EQUAL(meter.outstanding, 0);
 }

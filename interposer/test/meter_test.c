@@ -69,7 +69,7 @@ static int64_t launch(struct vg_meter *meter, uint64_t context, uint64_t number,
 	after = vg_segment_before(meter, stream, class, charge, clock_ns, false);
 	clock_ns += work_ns;
 	if (after)
-		vg_segment_after(meter, stream, false, false);
+		vg_segment_after(meter, stream, false);
 	return charge;
 }
 
@@ -138,7 +138,7 @@ static void test_short_work(void)
 			now += launch_ns;
 			clock_ns += short_ns;
 			if (after)
-				vg_segment_after(&meter, stream, false, false);
+				vg_segment_after(&meter, stream, false);
 		}
 		now = clock_ns;
 		vg_events_read(&meter, now);
@@ -184,7 +184,7 @@ static void end(struct vg_meter *meter, struct vg_stream *stream, struct vg_on_w
 {
 	clock_ns += work_ns;
 	if (vg_meter_on_way_end(on_way))
-		vg_segment_after(meter, stream, false, false);
+		vg_segment_after(meter, stream, false);
 }
 
 // A segment that closes waits for all entered work, so that its measurement covers all this work.
@@ -208,6 +208,67 @@ static void test_launching(void)
 	CHECK(class->measured);
 	CHECK(class->ns > work_ns - work_ns / 50 && class->ns < work_ns + work_ns / 50);
 	CHECK(meter.owed > 2 * (int64_t)work_ns && meter.owed < 3 * (int64_t)work_ns);
+}
+
+// charge enters work of a class, and charges the work.
+static struct vg_on_way *charge(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class)
+{
+	meter->owed += (int64_t)class->ns;
+	return enter(meter, stream, class);
+}
+
+// A launch that fails is refunded once, and does not prevent the measurement of its segment. Another
+// thread may have closed the segment meanwhile.
+static void test_failed_launches(void)
+{
+	for (int closed = 0; closed < 2; closed++) {
+		struct vg_meter *meter = calloc(1, sizeof *meter);
+		struct vg_stream *stream;
+		struct vg_class *class;
+		struct vg_on_way *good, *failed;
+		int64_t prior = (int64_t)work_ns / 20;
+
+		CHECK(meter);
+		meter->pages = &pages;
+		stream = vg_meter_stream(meter, stream_of(1, 0), 1, 0);
+		class = vg_estimate_of(&meter->estimates, 1, (uint64_t)prior);
+		good = charge(meter, stream, class);
+		failed = charge(meter, stream, class);
+		clock_ns += work_ns;
+		vg_meter_on_way_end(good);
+		vg_meter_on_way_end(failed);
+		if (closed)
+			CHECK(vg_segment_close(stream, false));
+		vg_segment_failed(meter, stream, 0, prior, true);
+		CHECK_EQUAL(meter->owed, prior);
+		CHECK_EQUAL(meter->outstanding, prior);
+		CHECK_EQUAL(meter->pieces, 1);
+		vg_segment_after(meter, stream, false);
+		vg_events_read(meter, clock_ns);
+		CHECK(llabs(meter->owed - (int64_t)work_ns) < 1000);
+		CHECK(class->measured && llabs((int64_t)class->ns - (int64_t)work_ns) < 1000);
+		vg_segment_failed(meter, stream, 0, prior, true); // too late
+		CHECK(llabs(meter->owed - (int64_t)work_ns) < 1000);
+		CHECK_EQUAL(meter->outstanding, 0);
+		free(meter);
+	}
+}
+
+// A segment without a successful launch ends at once, and delays no other launch.
+static void test_only_failed_launches(void)
+{
+	static struct vg_meter meter = {.pages = &pages};
+	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, work_ns / 20);
+	struct vg_on_way *on_way = charge(&meter, stream, class);
+
+	vg_meter_on_way_end(on_way);
+	vg_segment_failed(&meter, stream, 0, (int64_t)class->ns, true);
+	CHECK(!stream->open);
+	CHECK_EQUAL(class->opened, 0);
+	CHECK_EQUAL(meter.owed, 0);
+	CHECK_EQUAL(meter.outstanding, 0);
+	CHECK_EQUAL(meter.unmeasured.count, 0);
 }
 
 // The segment waits no longer than vg_stuck_ns. Afterwards, the segment is not measured.
@@ -418,6 +479,8 @@ int main(void)
 	test_short_work();
 	test_contexts_in_turn();
 	test_launching();
+	test_failed_launches();
+	test_only_failed_launches();
 	test_launch_that_hangs();
 	test_waits_beside_launches();
 	test_too_short();

@@ -85,6 +85,8 @@ bool vg_fastpath_use(struct vg_state *state, struct vg_ticket *ticket, const str
 					     .charge = meter->fastpath.charge,
 					     .at = meter->fastpath.until - vg_fastpath_ns,
 					     .on_way = vg_meter_on_way_begin(meter->fastpath.stream),
+					     .segment = meter->fastpath.stream->head,
+					     .covered = true,
 					     .per_thread = work->per_thread};
 	}
 	vg_mutex_unlock(&meter->mutex);

@@ -62,7 +62,7 @@ void vg_meter_lose(struct vg_meter *meter, const struct vg_segment *segment, uin
 	uint64_t from = vg_max(segment->begun_at, meter->unmeasured.settled);
 
 	meter->unmeasured.settled = vg_max(now, meter->unmeasured.settled);
-	meter->owed += (int64_t)(now > from ? now - from : 0) - (segment->dirty ? 0 : segment->charged);
+	meter->owed += (int64_t)(now > from ? now - from : 0) - segment->charged;
 }
 
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)

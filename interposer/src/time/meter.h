@@ -68,7 +68,7 @@ struct vg_segment {
 	bool chained; // the measured part begins where the segment before this segment ends
 	bool begun;   // the measured part begins before the first launch, on an idle stream
 	bool covered; // an event marks the start of the measured part
-	bool dirty;   // not measured: the end or a launch came too late, or a launch failed
+	bool dirty;   // not measured: the end or a launch came too late, or the events failed
 	bool many;    // other streams had work at the same time
 	bool fresh;   // has work of unknown length
 	bool solo;    // accepts work of one class only

@@ -35,6 +35,8 @@ struct vg_ticket {
 	bool per_thread;
 	bool after; // call vg_throttle_finish after the launch
 	struct vg_on_way *on_way; // counts launches in progress; NULL: the stream has no record
+	uint32_t segment; // number of the segment that has the work
+	bool covered;     // the segment's events measure the work
 };
 
 // vg_work_key mixes two properties of a launch into a key.

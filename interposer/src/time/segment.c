@@ -343,20 +343,36 @@ static bool vg_stream_is_launching(struct vg_stream *stream)
 	return false;
 }
 
-void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed)
+void vg_segment_failed(struct vg_meter *meter, struct vg_stream *stream, uint32_t number, int64_t charge,
+		       bool covered)
+{
+	struct vg_segment *segment = &stream->ring[number % vg_ring];
+
+	if (number - stream->tail >= stream->head + stream->open - stream->tail || segment->pieces == 0)
+		return;
+	meter->owed -= charge;
+	meter->outstanding -= charge;
+	meter->pieces--;
+	segment->pieces--;
+	segment->charged -= charge;
+	segment->count -= covered;
+	segment->early -= covered ? 0 : charge;
+	if (segment->pieces)
+		return;
+	// No launch of the segment has succeeded.
+	vg_not_measured(meter, segment);
+	if (number == stream->head) {
+		vg_meter_settle(meter, segment);
+		stream->open = false;
+	}
+}
+
+void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread)
 {
 	struct vg_segment *segment = vg_stream_segment(stream);
 
 	if (!stream->open)
 		return; // another thread has closed the segment
-	segment->dirty |= failed;
-	if (failed && segment->pieces == 1) {
-		// No launch of the segment has succeeded.
-		vg_not_measured(meter, segment);
-		vg_meter_settle(meter, segment);
-		stream->open = false;
-		return;
-	}
 	// Queries detect the end of unmeasured work.
 	if (stream->blind || (!segment->fresh && !(segment->covered && (vg_segment_is_long(segment) || segment->solo))))
 		return;

@@ -12,7 +12,13 @@
 // vg_segment_before reports whether to call vg_segment_after after the launch.
 bool vg_segment_before(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class,
 		       int64_t charge, uint64_t now, bool per_thread);
-void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread, bool failed);
+void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread);
+
+// vg_segment_failed removes a launch that failed from the segment with this number, and refunds the
+// charge. `covered` is the segment's `covered` after vg_segment_before. vg_segment_failed refunds
+// nothing for a segment that is done, because the measurement has refunded the charge.
+void vg_segment_failed(struct vg_meter *meter, struct vg_stream *stream, uint32_t number, int64_t charge,
+		       bool covered);
 
 // vg_segment_room returns the amount of work of this class, in ns, that the segment can still take
 // without an event or a close.

@@ -374,11 +374,13 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	vg_tally(&slot->launches, 1);
 	if (launch.slept)
 		vg_tally(&slot->wait_ns, launch.now - launch.came);
-	if (launch.stream)
+	if (launch.stream) {
 		ticket->after = vg_segment_before(ticket->meter, launch.stream, launch.class,
 						  ticket->charge, launch.now, ticket->per_thread);
-	if (launch.stream)
 		ticket->on_way = vg_meter_on_way_begin(launch.stream);
+		ticket->segment = launch.stream->head;
+		ticket->covered = vg_stream_segment(launch.stream)->covered;
+	}
 	if (launch.stream && launch.stream->head - launch.stream->tail > vg_ring / 2)
 		vg_events_read(ticket->meter, launch.now);
 	else if (launch.stream && !ticket->after)
@@ -396,13 +398,13 @@ CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result)
 	if (!vg_meter_lock_in_turn(ticket->meter, vg_stuck_ns))
 		return result; // the work stays entered
 	stream = vg_meter_stream(ticket->meter, ticket->stream, ticket->context, ticket->thread);
-	if (result)
-		ticket->meter->owed -= ticket->charge;
+	if (result && stream && ticket->on_way)
+		vg_segment_failed(ticket->meter, stream, ticket->segment, ticket->charge, ticket->covered);
 	// If launches wait for their kernels, the kernel may have run until the exception.
 	if (vg_stream_broke(result))
 		ticket->meter->owed += (int64_t)(vg_now() - ticket->at);
 	if (stream)
-		vg_segment_after(ticket->meter, stream, ticket->per_thread, result != CUDA_SUCCESS);
+		vg_segment_after(ticket->meter, stream, ticket->per_thread);
 	vg_meter_unlock(ticket->meter);
 	return result;
 }
