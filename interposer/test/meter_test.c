@@ -426,7 +426,51 @@ static void test_contexts_that_live_on(void)
 	CHECK(llabs(meter.owed - (int64_t)work_ns) < 1000);
 	CHECK_EQUAL(meter.unmeasured.count, 0);
 	vg_meter_drop_gone(&meter);
-	CHECK(!meter.streams[0].used);
+	CHECK(meter.streams[0].used && vg_stream_is_empty(&meter.streams[0]));
+}
+
+// A thread may try to end a context while another thread's launch is in progress. If the end fails,
+// the work is measured in full.
+static void test_launch_beside_a_failed_end(void)
+{
+	static struct vg_meter meter = {
+		.pages = &pages,
+		.mutex = {.rank = VG_RANK_METER},
+	};
+	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, 50000);
+	struct vg_on_way *on_way = charge(&meter, stream, class);
+
+	vg_forget(&meter, vg_end_context, 1);
+	vg_forget(&meter, vg_end_kept, 1);
+	CHECK_EQUAL(meter.unmeasured.count, 1);
+	clock_ns += work_ns;
+	vg_meter_on_way_end(on_way);
+	vg_segment_after(&meter, vg_meter_stream(&meter, stream_of(1, 0), 1, 0), false);
+	vg_events_read(&meter, clock_ns);
+	CHECK_EQUAL(meter.unmeasured.count, 0);
+	CHECK(llabs(meter.owed - (int64_t)work_ns) < 1000);
+	CHECK(llabs((int64_t)class->ns - (int64_t)work_ns) < 1000);
+}
+
+// While a thread tries to end a context, only launches record events in the context's streams.
+static void test_streams_of_an_ending_context(void)
+{
+	static struct vg_meter meter = {
+		.pages = &pages,
+		.mutex = {.rank = VG_RANK_METER},
+	};
+	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, 50000);
+
+	vg_estimate_observe(class, 50000, 0, clock_ns);
+	vg_segment_before(&meter, stream, class, 50000, clock_ns, false);
+	vg_forget(&meter, vg_end_context, 1);
+	vg_segment_close_all(&meter, 1, 0, clock_ns);
+	CHECK(stream->open);
+	vg_forget(&meter, vg_end_kept, 1);
+	vg_segment_close_all(&meter, 1, 0, clock_ns);
+	CHECK(!stream->open);
 }
 
 // Known work of a destroyed stream, behind unknown work, causes no further query.
@@ -488,6 +532,8 @@ int main(void)
 	test_streams_of_known_work();
 	test_contexts_that_are_gone();
 	test_contexts_that_live_on();
+	test_launch_beside_a_failed_end();
+	test_streams_of_an_ending_context();
 	test_known_work_behind_unknown();
 	test_cover_counts_time_once();
 	return 0;

@@ -28,23 +28,16 @@ static bool vg_forget_lock(struct vg_meter *meter)
 	return false;
 }
 
-// vg_forget_is_of reports whether a stream is the object or ends with the object.
-static bool vg_forget_is_of(const struct vg_stream *stream, enum vg_end kind, uint64_t key)
-{
-	if (kind == vg_end_stream)
-		return vg_handle_key(stream->handle) == key && !stream->thread && !stream->gone;
-	return kind == vg_end_context && stream->context == key;
-}
-
 // vg_forget_close records the end event of work of unknown length before the work's stream ends, so
 // that the work is still measured.
-static void vg_forget_close(struct vg_meter *meter, enum vg_end kind, uint64_t key)
+static void vg_forget_close(struct vg_meter *meter, uint64_t key)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		struct vg_stream *stream = &meter->streams[i];
 
-		if (vg_forget_is_of(stream, kind, key) && stream->open && vg_stream_segment(stream)->fresh)
-			vg_segment_close(stream, stream->thread != 0);
+		if (vg_handle_key(stream->handle) == key && !stream->thread && !stream->gone && stream->open &&
+		    vg_stream_segment(stream)->fresh)
+			vg_segment_close(stream, false);
 	}
 }
 
@@ -55,9 +48,10 @@ void vg_forget(struct vg_meter *meter, enum vg_end kind, uint64_t key)
 		return;
 	}
 	// The events can be read only before the context ends.
-	if (kind == vg_end_context && meter->unmeasured.count)
+	if (kind == vg_end_context)
 		vg_events_read(meter, vg_now());
-	vg_forget_close(meter, kind, key);
+	else if (kind == vg_end_stream)
+		vg_forget_close(meter, key);
 	vg_meter_drop(meter, kind, key);
 	vg_meter_unlock(meter);
 }

@@ -43,7 +43,7 @@ bool vg_idle_blind(struct vg_meter *meter, uint64_t context, uint64_t now)
 		struct vg_stream *stream = &meter->streams[i];
 		enum vg_work_left left;
 
-		if (!stream->blind || !stream->open)
+		if (!stream->blind || !stream->open || stream->held)
 			continue;
 		left = vg_idle_ask(stream, context);
 		if (left == vg_work_left || (left != vg_work_none && now < stream->idle_at + vg_unknown_ns)) {
@@ -61,7 +61,7 @@ void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t no
 	const struct vg_segment *segment = vg_stream_segment(stream);
 	enum vg_work_left left;
 
-	if (!stream->open || stream->blind || segment->covered || segment->fresh ||
+	if (!stream->open || stream->blind || stream->held || segment->covered || segment->fresh ||
 	    now <= stream->idle_at + vg_idle_slack_ns)
 		return;
 	if (segment->charged < vg_worth_a_look_ns && now - stream->idle_at < vg_idle_ns)
@@ -132,7 +132,7 @@ void vg_idle_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thr
 		bool per_thread = stream->thread != 0;
 
 		// Streams that have an event, or will have an event, are not queried.
-		if (!stream->open || segment->covered || segment->fresh || stream->context != context ||
+		if (!stream->open || stream->held || segment->covered || segment->fresh || stream->context != context ||
 		    (per_thread && stream->thread != thread) || now <= stream->idle_at + vg_idle_slack_ns)
 			continue;
 		if (vg_stream_ask(stream->handle, per_thread) == vg_work_none)
@@ -146,7 +146,7 @@ bool vg_idle_context_done(const struct vg_meter *meter, uint64_t context, uint64
 		const struct vg_stream *stream = &meter->streams[i];
 		bool per_thread = stream->thread != 0;
 
-		if (stream->gone || stream->context != context || (per_thread && stream->thread != thread) ||
+		if (stream->gone || stream->held || stream->context != context || (per_thread && stream->thread != thread) ||
 		    (!stream->open && stream->tail == stream->head))
 			continue;
 		if (vg_stream_ask(stream->handle, per_thread) == vg_work_left)

@@ -143,7 +143,7 @@ static struct vg_stream *vg_stream_spare(struct vg_meter *meter)
 	for (size_t i = 0; i < vg_meter_streams; i++) {
 		struct vg_stream *stream = &meter->streams[i];
 
-		if (stream->tail == stream->head && stream->idle_at < now &&
+		if (!stream->held && stream->tail == stream->head && stream->idle_at < now &&
 		    (!spare || stream->idle_at < spare->idle_at))
 			spare = stream;
 	}
@@ -207,9 +207,8 @@ static void vg_stream_remove(struct vg_meter *meter, size_t index, uint64_t now)
 	meter->last = NULL;
 }
 
-// vg_stream_go ends the record of a stream whose destruction is about to begin, or has ended.
-// vg_stream_go reports whether the stream has work of unknown length whose event is still to be
-// read.
+// vg_stream_go ends the record of a stream that is about to be destroyed. vg_stream_go reports
+// whether the stream has work of unknown length whose event is still to be read.
 static bool vg_stream_go(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
 {
 	if (stream->open)
@@ -281,28 +280,13 @@ static void vg_meter_drop_of(struct vg_meter *meter, uint64_t context)
 	vg_lead_drop(&meter->lead, context);
 }
 
-// vg_meter_leave drops a context before its destruction. vg_meter_leave holds streams with
-// unmeasured work until the result of the destruction is known.
-static void vg_meter_leave(struct vg_meter *meter, uint64_t context, uint64_t now)
-{
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used;) {
-		struct vg_stream *stream = &meter->streams[i];
-
-		if (stream->context == context && vg_stream_go(meter, stream, now))
-			stream->held = true;
-		if (stream->context == context && !stream->held)
-			vg_stream_remove(meter, i, now);
-		else
-			i++;
-	}
-	vg_meter_drop_of(meter, context);
-}
-
-static void vg_meter_kept(struct vg_meter *meter, uint64_t context)
+// vg_meter_hold holds the streams of a context until the result of the context's destruction is
+// known.
+static void vg_meter_hold(struct vg_meter *meter, uint64_t context, bool held)
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
 		if (meter->streams[i].context == context)
-			meter->streams[i].held = false;
+			meter->streams[i].held = held;
 }
 
 // vg_meter_left drops a destroyed context, with the work that other threads launched during the
@@ -327,10 +311,11 @@ void vg_meter_drop(struct vg_meter *meter, enum vg_end kind, uint64_t key)
 		vg_meter_drop_stream(meter, (CUstream)(uintptr_t)key, now);
 		break;
 	case vg_end_context:
-		vg_meter_leave(meter, key, now);
+		vg_meter_hold(meter, key, true);
+		vg_meter_drop_of(meter, key);
 		break;
 	case vg_end_kept:
-		vg_meter_kept(meter, key);
+		vg_meter_hold(meter, key, false);
 		break;
 	case vg_end_left:
 		vg_meter_left(meter, key, now);
