@@ -150,6 +150,44 @@ static void test_short_work(void)
 	program_ns = &clock_ns;
 }
 
+// A program waits for a short piece and a long piece of a kind whose single pieces are short. The
+// meter notices the long waits, and charges the actual time.
+static void test_long_work_behind_short_work(void)
+{
+	static struct vg_meter meter = {.pages = &pages};
+	const uint64_t short_ns = 50000, long_ns = 20000000, launch_ns = 3000, pause_ns = 1000000;
+	CUstream handle = stream_of(1, 0);
+	struct vg_stream *stream = vg_meter_stream(&meter, handle, 1, 0);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, 50000);
+	uint64_t now = clock_ns;
+	int64_t charged = 0, took = 0;
+
+	vg_estimate_observe(class, short_ns, 0, now);
+	program_ns = &now;
+	for (int turn = 0; turn < turns; turn++) {
+		for (int i = 0; i < 2; i++) {
+			uint64_t ns = i ? long_ns : short_ns;
+
+			charged += (int64_t)class->ns;
+			if (vg_segment_before(&meter, stream, class, (int64_t)class->ns, now, false)) {
+				clock_ns += ns;
+				vg_segment_after(&meter, stream, false);
+			} else {
+				clock_ns += ns;
+			}
+			took += (int64_t)ns;
+			now += launch_ns;
+		}
+		now = clock_ns;
+		vg_events_read(&meter, now);
+		vg_idle_waited(&meter, handle, 1, 0, now);
+		now = clock_ns += pause_ns;
+	}
+	charged += meter.owed;
+	CHECK(charged > took - took / 20 && charged < took + took / 20);
+	program_ns = &clock_ns;
+}
+
 static void test_contexts_in_turn(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
@@ -521,6 +559,7 @@ int main(void)
 	test_nothing_is_known();
 	test_many_streams();
 	test_short_work();
+	test_long_work_behind_short_work();
 	test_contexts_in_turn();
 	test_launching();
 	test_failed_launches();

@@ -81,7 +81,7 @@ void vg_estimate_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t e
 // containers' slices.
 void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now);
 
-// vg_estimate_waited records the time that a program waited for unmeasured work of the class.
+// vg_estimate_waited records the time that a program waited for work of the class.
 // Several long waits start a check of the class.
 void vg_estimate_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now);
 

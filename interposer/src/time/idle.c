@@ -78,6 +78,8 @@ void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t no
 static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
 {
 	struct vg_segment *segment = vg_stream_segment(stream);
+	int64_t late = (int64_t)(now - stream->idle_at);
+	int64_t charged = segment->charged - segment->waited;
 
 	// The program did not wait for work that other threads have launched since.
 	if (atomic_load(&stream->on_way->count) > 0)
@@ -85,15 +87,15 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 	stream->idle_at = vg_min(stream->idle_at, now - vg_idle_slack_ns - 1);
 	if (!stream->open)
 		return;
+	if (segment->key && segment->pieces && !segment->fresh && !stream->blind)
+		vg_estimate_waited(vg_estimate_of(&meter->estimates, segment->key, 0), charged, charged + late, now);
 	if (segment->covered && !segment->fresh) {
 		segment->dirty = true; // the end event would come too late
 		meter->pieces -= segment->pieces; // the pieces no longer wait in a queue
 		segment->pieces = 0;
+		segment->waited = segment->charged;
 		return;
 	}
-	if (segment->lead && !segment->fresh && !stream->blind)
-		vg_estimate_waited(vg_estimate_of(&meter->estimates, segment->key, (uint64_t)segment->lead),
-				segment->lead, (int64_t)(now - segment->begun_at), now);
 	vg_meter_end(meter, stream, now);
 }
 

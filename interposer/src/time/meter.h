@@ -78,6 +78,7 @@ struct vg_segment {
 	uint64_t key;    // class of the pieces in the measured part; 0: several classes
 	int64_t charged; // charge for all work of the segment, in ns
 	int64_t early;   // part of `charged` for work before the measured part
+	int64_t waited;  // part of `charged` for work that the program has waited for
 	int64_t work;    // estimated time of all work of the segment if it runs alone, in ns
 	int64_t idle;    // estimated time for which the stream was idle during the segment, in ns
 	// part of `work` of the single piece before the measured part; 0: none, or several

@@ -305,7 +305,7 @@ bool vg_segment_before(struct vg_meter *meter, struct vg_stream *stream, struct 
 	vg_segment_add(meter, segment, class, charge, now);
 	if (!segment->covered)
 		return segment->fresh;
-	return vg_segment_full(segment, class, now) || (segment->begun && segment->solo);
+	return vg_segment_full(segment, class, now) || (segment->solo && (segment->begun || class->look > now));
 }
 
 // vg_not_measured prevents launches of a class from waiting for the class's first measurement,
