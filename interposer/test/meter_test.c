@@ -110,6 +110,26 @@ static void test_many_streams(void)
 	CHECK(events_count <= vg_meter_streams * 2 + 2);
 }
 
+// If all recorded streams have unfinished work, the work of a further stream is still measured.
+static void test_more_streams_than_records(void)
+{
+	static struct vg_meter meter = {.pages = &pages};
+	uint64_t before = clock_ns;
+	struct vg_class *class;
+
+	vg_estimate_observe(vg_estimate_of(&meter.estimates, 1, work_ns), work_ns, 0, clock_ns);
+	program_ns = &before;
+	for (uint64_t s = 0; s < 2 * vg_meter_streams; s++)
+		launch(&meter, 1, s / 2, 1, work_ns);
+	launch(&meter, 1, vg_meter_streams, 2, work_ns / 20);
+	CHECK_EQUAL(meter.unmeasured.count, 1);
+	program_ns = &clock_ns;
+	vg_events_read(&meter, clock_ns);
+	class = vg_estimate_of(&meter.estimates, 2, 0);
+	CHECK(class->measured && llabs((int64_t)class->ns - (int64_t)work_ns) < 1000);
+	CHECK_EQUAL(meter.unmeasured.count, 0);
+}
+
 static void wait_ns(uint64_t ns)
 {
 	uint64_t from = vg_now();
@@ -558,6 +578,7 @@ int main(void)
 	events_install(work_time, program_time);
 	test_nothing_is_known();
 	test_many_streams();
+	test_more_streams_than_records();
 	test_short_work();
 	test_long_work_behind_short_work();
 	test_contexts_in_turn();

@@ -132,25 +132,39 @@ void vg_meter_drop_events(struct vg_stream *stream)
 	}
 }
 
-// vg_stream_spare makes room for a stream. vg_stream_spare drops the stream that has been idle for
-// longest, which may belong to a thread that has ended. vg_stream_spare returns NULL if no stream
-// is idle.
+// vg_stream_loss ranks the measurements that are lost if a stream is dropped: none, of known work, or
+// of work of unknown length.
+static int vg_stream_loss(const struct vg_stream *stream, uint64_t now)
+{
+	int loss = stream->tail != stream->head || stream->idle_at >= now;
+
+	for (uint32_t i = stream->tail; i != stream->head + (stream->open ? 1 : 0); i++)
+		if (stream->ring[i % vg_ring].fresh)
+			loss = 2;
+	return loss;
+}
+
+// vg_stream_spare makes room for a stream. vg_stream_spare drops the stream with the least loss. Of
+// several streams, vg_stream_spare drops the stream that has been idle for longest, which may belong
+// to a thread that has ended.
 static struct vg_stream *vg_stream_spare(struct vg_meter *meter)
 {
 	uint64_t now = vg_now();
-	struct vg_stream *spare = NULL;
+	struct vg_stream *spare = &meter->streams[0];
+	int least = vg_stream_loss(spare, now);
 
-	for (size_t i = 0; i < vg_meter_streams; i++) {
+	for (size_t i = 1; i < vg_meter_streams; i++) {
 		struct vg_stream *stream = &meter->streams[i];
+		int loss = vg_stream_loss(stream, now);
 
-		if (!stream->held && stream->tail == stream->head && stream->idle_at < now &&
-		    (!spare || stream->idle_at < spare->idle_at))
+		if (loss < least || (loss == least && stream->idle_at < spare->idle_at)) {
 			spare = stream;
+			least = loss;
+		}
 	}
-	if (!spare)
-		return NULL;
 	vg_meter_empty(meter, spare, now);
-	vg_meter_drop_events(spare);
+	if (!spare->held) // if held, the end of the context destroys the events
+		vg_meter_drop_events(spare);
 	return spare;
 }
 
@@ -184,12 +198,10 @@ struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint6
 	}
 	if (!free_one)
 		free_one = vg_stream_spare(meter);
-	if (free_one) {
-		*free_one = (struct vg_stream){.used = true, .handle = handle, .context = context,
-					       .thread = thread,
-					       .on_way = vg_on_way_of(meter, handle, context, thread)};
-		meter->last = free_one;
-	}
+	*free_one = (struct vg_stream){.used = true, .handle = handle, .context = context,
+				       .thread = thread,
+				       .on_way = vg_on_way_of(meter, handle, context, thread)};
+	meter->last = free_one;
 	return free_one;
 }
 

@@ -254,7 +254,8 @@ static inline void vg_meter_unlock(struct vg_meter *meter)
 }
 
 // vg_meter_stream returns the record of a stream. If the stream has no record, vg_meter_stream
-// creates a record, or returns NULL if too many streams have unfinished work.
+// creates a record, and drops the record of another stream if the table is full. The charge of
+// dropped known work stands, and dropped work of unknown length is charged until now.
 struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint64_t context,
 				  uint64_t thread);
 

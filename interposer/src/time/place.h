@@ -34,7 +34,7 @@ struct vg_ticket {
 	uint64_t at; // vg_now at which the throttle admitted the launch
 	bool per_thread;
 	bool after; // call vg_throttle_finish after the launch
-	struct vg_on_way *on_way; // counts launches in progress; NULL: the stream has no record
+	struct vg_on_way *on_way; // counts launches in progress
 	uint32_t segment; // number of the segment that has the work
 	bool covered;     // the segment's events measure the work
 };

@@ -94,8 +94,7 @@ static void vg_launch_look(struct vg_launch *launch)
 
 	launch->now = vg_clock_now(&meter->clock);
 	launch->blind = meter->blind && vg_idle_blind(meter, launch->ticket->context, launch->now);
-	if (launch->stream)
-		vg_idle_drain(meter, launch->stream, launch->now, launch->ticket->per_thread);
+	vg_idle_drain(meter, launch->stream, launch->now, launch->ticket->per_thread);
 	launch->ppm = vg_limits_compute(pages, meter->device);
 	launch->rate = vg_bucket_rate(launch->ppm, vg_limits_lease(pages, meter->device), launch->now);
 	launch->balance = vg_fill_and_post(pages, meter, launch->now);
@@ -130,15 +129,14 @@ static bool vg_launch_joins(const struct vg_launch *launch)
 	const struct vg_meter *meter = launch->meter;
 	const struct vg_class *class = launch->class;
 
-	return class->measured && meter->outstanding > 0 && launch->stream && !launch->stream->blind &&
+	return class->measured && meter->outstanding > 0 && !launch->stream->blind &&
 	       vg_stream_is_empty(launch->stream) && launch->ticket->state->pages.device_count == 1 &&
 	       meter->together > 0 &&
 	       meter->together + vg_meter_charge(meter, class) <= vg_most_beside * (int64_t)class->ns;
 }
 
 // vg_launch_cannot_see reports whether work of unknown length could not be measured, and must wait.
-// The work's stream has no free segment or no record, or too much work of unknown length is
-// unfinished. After vg_stuck_ns the launch proceeds, because the program's progress may depend on
+// The work's stream has no free segment, or too much work of unknown length is unfinished. After vg_stuck_ns the launch proceeds, because the program's progress may depend on
 // the launch.
 static bool vg_launch_cannot_see(const struct vg_launch *launch)
 {
@@ -146,7 +144,7 @@ static bool vg_launch_cannot_see(const struct vg_launch *launch)
 
 	if (vg_estimate_is_known(launch->class, launch->now))
 		return false;
-	if (!stream || launch->meter->unmeasured.count >= vg_unmeasured_most)
+	if (launch->meter->unmeasured.count >= vg_unmeasured_most)
 		return launch->now - launch->came < vg_stuck_ns;
 	if (!vg_stream_is_full(stream))
 		return false;
@@ -244,7 +242,7 @@ static void vg_launch_find(struct vg_launch *launch, const struct vg_work *work)
 	if (!ticket->context)
 		ticket->context = vg_stream_context(launch->meter, work);
 	launch->stream = vg_meter_stream(launch->meter, ticket->stream, ticket->context, ticket->thread);
-	if (launch->stream && launch->stream->failures >= vg_most_failures && !launch->stream->blind)
+	if (launch->stream->failures >= vg_most_failures && !launch->stream->blind)
 		vg_meter_blind(launch->meter, launch->stream);
 	launch->class = vg_estimate_of(&launch->meter->estimates, work->key, work->prior);
 }
@@ -363,9 +361,6 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
 	ticket->at = launch.now;
 	ticket->charge = vg_meter_charge(ticket->meter, launch.class);
-	// Work without a record of its stream is not measured.
-	if (!launch.stream && !vg_estimate_is_known(launch.class, launch.now))
-		ticket->charge = ticket->charge > vg_stuck_ns ? ticket->charge : vg_stuck_ns;
 	ticket->meter->together = (launch.joins ? ticket->meter->together : 0) + ticket->charge;
 	ticket->meter->owed += ticket->charge;
 	if (ticket->charge >= vg_least_post_ns)
@@ -374,23 +369,21 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	vg_tally(&slot->launches, 1);
 	if (launch.slept)
 		vg_tally(&slot->wait_ns, launch.now - launch.came);
-	if (launch.stream) {
-		ticket->after = vg_segment_before(ticket->meter, launch.stream, launch.class,
-						  ticket->charge, launch.now, ticket->per_thread);
-		ticket->on_way = vg_meter_on_way_begin(launch.stream);
-		ticket->segment = launch.stream->head;
-		ticket->covered = vg_stream_segment(launch.stream)->covered;
-	}
-	if (launch.stream && launch.stream->head - launch.stream->tail > vg_ring / 2)
+	ticket->after = vg_segment_before(ticket->meter, launch.stream, launch.class, ticket->charge,
+					  launch.now, ticket->per_thread);
+	ticket->on_way = vg_meter_on_way_begin(launch.stream);
+	ticket->segment = launch.stream->head;
+	ticket->covered = vg_stream_segment(launch.stream)->covered;
+	if (launch.stream->head - launch.stream->tail > vg_ring / 2)
 		vg_events_read(ticket->meter, launch.now);
-	else if (launch.stream && !ticket->after)
+	else if (!ticket->after)
 		vg_launch_fastpath(&launch, work, &slot->launches);
 	vg_meter_unlock(ticket->meter);
 }
 
 CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result)
 {
-	bool closes = ticket->on_way && vg_meter_on_way_end(ticket->on_way);
+	bool closes = vg_meter_on_way_end(ticket->on_way);
 	struct vg_stream *stream;
 
 	if (!ticket->after && !result && !closes)
@@ -398,13 +391,12 @@ CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result)
 	if (!vg_meter_lock_in_turn(ticket->meter, vg_stuck_ns))
 		return result; // the work stays entered
 	stream = vg_meter_stream(ticket->meter, ticket->stream, ticket->context, ticket->thread);
-	if (result && stream && ticket->on_way)
+	if (result)
 		vg_segment_failed(ticket->meter, stream, ticket->segment, ticket->charge, ticket->covered);
 	// If launches wait for their kernels, the kernel may have run until the exception.
 	if (vg_stream_broke(result))
 		ticket->meter->owed += (int64_t)(vg_now() - ticket->at);
-	if (stream)
-		vg_segment_after(ticket->meter, stream, ticket->per_thread);
+	vg_segment_after(ticket->meter, stream, ticket->per_thread);
 	vg_meter_unlock(ticket->meter);
 	return result;
 }
