@@ -30,6 +30,7 @@ enum {
 	wl_runners = 4,
 	wl_trapping = 2,       // processes with kernels that end with an exception
 	wl_one_short = 7,      // one of this many kernels is short
+	wl_brief_ns = 50000,
 	wl_short_ns = 2000000,
 	wl_long_ns = 20000000,
 	wl_exit_ns = 25000000, // length of a kernel for which a process is started
@@ -350,6 +351,53 @@ static int wl_run_varying(struct wl_evasion *evasion)
 	return 0;
 }
 
+// wl_run_behind waits for a brief kernel and a long kernel of the same kind.
+static int wl_run_behind(struct wl_evasion *evasion)
+{
+	if (wl_lane_add(evasion, NULL, 0))
+		return -1;
+	while (wl_now() < evasion->until) {
+		evasion->kernel_ns = wl_brief_ns;
+		if (wl_launch(evasion, &evasion->lane[0]))
+			return -1;
+		evasion->kernel_ns = wl_long_ns;
+		if (wl_launch(evasion, &evasion->lane[0]) ||
+		    WL_TRY(evasion, stream_synchronize, "cuStreamSynchronize", evasion->lane[0].stream))
+			return -1;
+	}
+	return 0;
+}
+
+// wl_refuse tries to destroy the primary context, which the driver refuses.
+static void *wl_refuse(void *of)
+{
+	struct wl_evasion *evasion = of;
+
+	while (wl_now() < evasion->until)
+		if (!WL_CALL(&evasion->session.driver, ctx_destroy, evasion->session.context))
+			break;
+	return NULL;
+}
+
+// wl_run_refused launches long kernels of another kind each time, while another thread tries to
+// destroy the context.
+static int wl_run_refused(struct wl_evasion *evasion)
+{
+	pthread_t thread;
+	int failed = 0;
+
+	if (wl_lane_add(evasion, NULL, 0) || pthread_create(&thread, NULL, wl_refuse, evasion))
+		return -1;
+	evasion->kernel_ns = wl_long_ns;
+	while (!failed && wl_now() < evasion->until) {
+		evasion->grid = 1 + (unsigned)(evasion->launches % wl_kinds);
+		evasion->block = 1 + (unsigned)(evasion->launches / wl_kinds % wl_kinds);
+		failed = wl_launch(evasion, &evasion->lane[0]);
+	}
+	pthread_join(thread, NULL);
+	return failed;
+}
+
 // wl_relay_run waits for its turn, runs one kernel, and passes the turn to the next runner. While
 // the kernel runs, wl_relay_run makes no call of the driver.
 static int wl_relay_run(struct wl_evasion *evasion, int from, int to)
@@ -427,6 +475,8 @@ static const struct wl_way wl_ways[] = {
 	{"exits", "a new process for every kernel", wl_run_exits, true},
 	{"traps", "a new process for every kernel, which ends with an exception", wl_run_traps, true},
 	{"varying", "short and long kernels of one kind", wl_run_varying, false},
+	{"behind", "a brief kernel and a long kernel of one kind before each wait", wl_run_behind, false},
+	{"refused", "unlike kernels beside a thread that tries to destroy the context", wl_run_refused, false},
 	{"relay", "children in turn, with short and long kernels", wl_run_relay, true},
 };
 
