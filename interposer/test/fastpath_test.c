@@ -202,7 +202,7 @@ static void fastpath(int which, CUstream on)
 		if (i % burst == 0)
 			driver_wait(on);
 		launch(which, on);
-		if (allowed() && meter()->fastpath.handle == on)
+		if (allowed() && meter()->fastpath.stream->handle == on)
 			return;
 	}
 	CHECK(!"the fast path is never allowed");
@@ -327,7 +327,7 @@ static void test_pauses(void)
 
 	fastpath(1, stream(1));
 	meter()->fastpath.until = UINT64_MAX;
-	segment = meter()->fastpath.segment;
+	segment = vg_stream_segment(meter()->fastpath.stream);
 	idle = segment->idle;
 	nanosleep(&pause, NULL);
 	launch(1, stream(1));

@@ -12,16 +12,16 @@
 // vg_fastpath_is_here reports whether the work goes to the stream of the last launch. A created
 // stream belongs to one context. The handle of a default stream means another stream in each
 // context. A per-thread stream has no fast path.
-static bool vg_fastpath_is_here(const struct vg_fastpath *fastpath, const struct vg_work *work)
+static bool vg_fastpath_is_here(const struct vg_stream *stream, const struct vg_work *work)
 {
 	CUcontext context = NULL;
 
-	if (fastpath->handle != work->stream)
+	if (stream->handle != work->stream)
 		return false;
 	if (work->stream && work->stream != vg_legacy_stream)
 		return true;
 	return (work->stream || !work->per_thread) &&
-	       VG_CALL(cuCtxGetCurrent, &context) == CUDA_SUCCESS && vg_handle_key(context) == fastpath->context;
+	       VG_CALL(cuCtxGetCurrent, &context) == CUDA_SUCCESS && vg_handle_key(context) == stream->context;
 }
 
 // vg_fastpath_is_in_time reports whether the fast path is still valid and the stream has not become
@@ -46,20 +46,21 @@ static bool vg_fastpath_is_good(struct vg_meter *meter, const struct vg_work *wo
 	const struct vg_fastpath *fastpath = &meter->fastpath;
 
 	return fastpath->room >= fastpath->ns && fastpath->key == work->key &&
-	       vg_fastpath_is_here(fastpath, work) && vg_fastpath_is_in_time(meter) &&
+	       vg_fastpath_is_here(fastpath->stream, work) && vg_fastpath_is_in_time(meter) &&
 	       !vg_capture_is_on(work->stream, work->per_thread);
 }
 
 static void vg_fastpath_enter(struct vg_meter *meter)
 {
 	struct vg_fastpath *fastpath = &meter->fastpath;
+	struct vg_segment *segment = vg_stream_segment(fastpath->stream);
 
 	fastpath->room -= fastpath->ns;
 	fastpath->stream->idle_at += (uint64_t)fastpath->ns;
-	fastpath->segment->work += fastpath->ns;
-	fastpath->segment->charged += fastpath->charge;
-	fastpath->segment->count++;
-	fastpath->segment->pieces++;
+	segment->work += fastpath->ns;
+	segment->charged += fastpath->charge;
+	segment->count++;
+	segment->pieces++;
 	meter->pieces++;
 	meter->outstanding += fastpath->charge;
 	meter->owed += fastpath->charge;
@@ -81,7 +82,7 @@ bool vg_fastpath_use(struct vg_state *state, struct vg_ticket *ticket, const str
 		*ticket = (struct vg_ticket){.state = state,
 					     .meter = meter,
 					     .stream = work->stream,
-					     .context = meter->fastpath.context,
+					     .context = meter->fastpath.stream->context,
 					     .charge = meter->fastpath.charge,
 					     .at = meter->fastpath.until - vg_fastpath_ns,
 					     .on_way = vg_meter_on_way_begin(meter->fastpath.stream),

@@ -147,10 +147,7 @@ struct vg_unmeasured {
 // vg_fastpath lets a repeat launch skip the throttle's checks (fastpath.h).
 struct vg_fastpath {
 	uint64_t key;
-	CUstream handle;
-	uint64_t context;
 	struct vg_stream *stream;
-	struct vg_segment *segment;
 	int64_t room; // ns of work that the fast path allows; 0: none
 	int64_t ns;   // length of one piece
 	int64_t charge; // charge of one piece

@@ -76,7 +76,6 @@ struct vg_launch {
 	struct vg_meter *meter;
 	struct vg_stream *stream;
 	struct vg_class *class;
-	struct vg_container_device *bucket;
 	uint64_t came;
 	uint64_t now;
 	int64_t balance;
@@ -293,23 +292,23 @@ static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 // vg_launch_unseen admits work that cannot be entered, because another thread holds the meter and
 // is blocked in the driver. vg_launch_unseen charges the time that the launch has waited for the
 // meter.
-static void vg_launch_unseen(struct vg_launch *launch)
+static void vg_launch_unseen(struct vg_ticket *ticket)
 {
-	struct vg_ticket *ticket = launch->ticket;
 	struct vg_pages *pages = &ticket->state->pages;
+	struct vg_container_device *bucket = &pages->usage->header.devices[ticket->device];
 	struct vg_lease lease = {0};
 	uint32_t ppm;
 
 	while ((ppm = vg_limits_compute(pages, ticket->device)) < VG_PPM) {
 		uint64_t now = vg_now();
-		int64_t balance = vg_bucket_fill(launch->bucket, now, ppm, vg_bucket_busy_cap, lease);
+		int64_t balance = vg_bucket_fill(bucket, now, ppm, vg_bucket_busy_cap, lease);
 
 		if (balance > 0)
 			break;
 		vg_sleep_until(now + vg_min(vg_bucket_delay(balance, 1, ppm) + vg_shortest_sleep_ns,
 					    vg_bucket_look_ns));
 	}
-	vg_bucket_charge(launch->bucket, vg_stuck_ns);
+	vg_bucket_charge(bucket, vg_stuck_ns);
 	vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, ticket->device)->gpu_time_ns, vg_stuck_ns);
 	vg_multi_gpu_launch(&pages->usage->header, pages->device_count, ticket->device);
 	ticket->meter = NULL;
@@ -332,10 +331,7 @@ static void vg_launch_fastpath(const struct vg_launch *launch, const struct vg_w
 	room = vg_least(room, vg_in_flight_ns - meter->outstanding);
 	meter->fastpath = (struct vg_fastpath){
 		.key = work->key,
-		.handle = work->stream,
-		.context = ticket->context,
 		.stream = launch->stream,
-		.segment = vg_stream_segment(launch->stream),
 		.room = room,
 		.ns = (int64_t)launch->class->ns,
 		.charge = ticket->charge,
@@ -352,10 +348,9 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	vg_place_fill(state, ticket, work);
 	if (!ticket->meter)
 		return;
-	launch = (struct vg_launch){.ticket = ticket, .meter = ticket->meter,
-				.bucket = &state->pages.usage->header.devices[ticket->device]};
+	launch = (struct vg_launch){.ticket = ticket, .meter = ticket->meter};
 	if (!vg_launch_pass(&launch, work)) {
-		vg_launch_unseen(&launch);
+		vg_launch_unseen(ticket);
 		return;
 	}
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
