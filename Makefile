@@ -9,10 +9,11 @@ GO      ?= go
 # the warnings are off.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 LDFLAGS := -s -w -X github.com/nri-vgpu/nri-vgpu/internal/version.Version=$(VERSION)
-# The flags apply everywhere, so that builds, vet and tests share compiled packages. Without
+# The flags apply everywhere, so that builds, vet and tests share compiled packages. With netgo and
+# osusergo, the agent, which needs C, also shares packages with the programs that need no C. Without
 # grpcnotrace, grpc imports html/template, for which the linker keeps every exported method: the
 # agent's memory would grow by half.
-export GOFLAGS := $(GOFLAGS) -trimpath -tags=grpcnotrace
+export GOFLAGS := $(GOFLAGS) -trimpath -tags=grpcnotrace,netgo,osusergo
 # Programs record no state of the clone. Otherwise, tags and files beside the sources, such as a key,
 # would change a release.
 GOBUILD := $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
@@ -137,11 +138,12 @@ arm64-build:
 	CGO_ENABLED=1 GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(GOBUILD) -o $(BUILD)/arm64/bin/ ./cmd/nri-vgpu
 	CGO_ENABLED=0 GOARCH=arm64 $(GOBUILD) -o $(BUILD)/arm64/bin/ $(STATIC)
 
-# CLIENTS are the builds of kubectl's plugin for systems other than Linux.
-CLIENTS := $(foreach system,darwin windows,$(foreach architecture,amd64 arm64,$(BUILD)/clients/vgpuctl-$(system)-$(architecture)))
+# CLIENTS are the builds of kubectl's plugin for systems other than Linux. Tests build each system once.
+CLIENT := $(BUILD)/clients/vgpuctl-
+CLIENTS := $(foreach system,darwin windows,$(foreach architecture,amd64 arm64,$(CLIENT)$(system)-$(architecture)))
 .PHONY: clients $(CLIENTS)
-clients: $(CLIENTS)
-$(CLIENTS): $(BUILD)/clients/vgpuctl-%:
+clients: $(CLIENT)darwin-arm64 $(CLIENT)windows-amd64
+$(CLIENTS): $(CLIENT)%:
 	CGO_ENABLED=0 GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(GOBUILD) -o $@ ./cmd/vgpuctl
 
 .PHONY: storm
@@ -270,7 +272,7 @@ RELEASE_IMAGE = $(GO) run ./deploy/image --build $(BUILD) --and $(BUILD)/arm64 -
 # The files get their place at the end, so that an interrupted run leaves no release.
 PARTIAL := $(RELEASE).partial
 .PHONY: release
-release: release-check build scheduler arm64-build clients ## write all files of a release into build/release/VERSION; RELEASE_KEY=private.pem
+release: release-check build scheduler arm64-build $(CLIENTS) ## write all files of a release into build/release/VERSION; RELEASE_KEY=private.pem
 	cd scheduler && GOARCH=arm64 $(SCHEDULER_BUILD) -o $(BUILD)/arm64/bin/ ./cmd/nri-vgpu-scheduler
 	rm -rf $(RELEASE) $(PARTIAL)
 	$(RELEASE_IMAGE) --output $(PARTIAL)/nri-vgpu-image.tar
