@@ -176,7 +176,7 @@ e2e: image scheduler root ## run the end-to-end tests on real local nodes, NODES
 	NODES=$(NODES) CHAOS=$(MINUTES)m HOSTILE=$(HOSTILE) GO=$(GO) tools/e2e.sh
 
 .PHONY: pictures
-pictures: image root ## make the documents' pictures of the web page
+pictures: image root ## make the documents' pictures of the web page and of kubectl vgpu top
 	VIEW_PICTURES=$(CURDIR)/docs/pictures $(GO) test -count=1 -v -run '^TestPage$$' ./test/e2e/view
 
 .PHONY: e2e-matrix

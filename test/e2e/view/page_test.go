@@ -6,8 +6,10 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
+	"github.com/nri-vgpu/nri-vgpu/test/terminal"
 )
 
 // serve runs kubectl vgpu view for reader until the test ends, and returns the page's address.
@@ -101,6 +104,7 @@ func TestPage(t *testing.T) {
 	if errors := evaluate[string](ctx, t, `document.getElementById("errors").innerText`); errors != "" {
 		t.Errorf("the page shows errors: %s", errors)
 	}
+	pictureOfTop(ctx, t)
 }
 
 // checkLook checks that the page fits a phone and a desktop, in light and dark.
@@ -158,6 +162,25 @@ func picture(ctx context.Context, t *testing.T, name string) {
 	if err := os.WriteFile(dir+"/"+name, png, 0o644); err != nil {
 		t.Error(err)
 	}
+}
+
+// pictureOfTop writes a picture of kubectl vgpu top on a terminal to $VIEW_PICTURES, if set.
+func pictureOfTop(ctx context.Context, t *testing.T) {
+	t.Helper()
+	if os.Getenv("VIEW_PICTURES") == "" {
+		return
+	}
+	const columns, rows = 130, 9
+	screen := terminal.Start(t, columns, rows, bed.Plugins(), bed.Kubectl()+" vgpu top")
+	text := terminal.Await(t, screen, patience, "the containers and their time", func(text string) bool {
+		return strings.Contains(text, "default/busy/main") && strings.Contains(text, "/60 %")
+	})
+	const style = "display: inline-block; margin: 0; padding: 1em; background: #1c2128; color: #d6dde6; font: 14px monospace"
+	page := fmt.Sprintf("<body style='margin: 0'><pre style='%s'>%s</pre>", style, html.EscapeString(text))
+	do(ctx, t, chromedp.Navigate("data:text/html;charset=utf-8,"+url.PathEscape(page)))
+	size := evaluate[[]int64](ctx, t, `(({offsetWidth, offsetHeight}) => [offsetWidth, offsetHeight])(document.querySelector("pre"))`)
+	do(ctx, t, chromedp.EmulateViewport(size[0], size[1]))
+	picture(ctx, t, "top.png")
 }
 
 // TestPageIsServedToThisComputerOnly checks that kubectl vgpu view forwards nothing but the page:
