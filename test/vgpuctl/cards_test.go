@@ -81,6 +81,7 @@ var oddities = map[string]struct {
 // TestComputeSharesOnCards checks that limits hold for every clock, slice length and number of
 // queues of a card.
 func TestComputeSharesOnCards(t *testing.T) {
+	t.Parallel()
 	for name, card := range cards(t) {
 		odd := oddities[name]
 		profiles := []string{card}
@@ -118,6 +119,7 @@ func wantNoMore(t testing.TB, tenants []tenant, shares []float64) {
 
 // TestOddCardsExist checks that every card with an exception exists.
 func TestOddCardsExist(t *testing.T) {
+	t.Parallel()
 	all := cards(t)
 	for name := range oddities {
 		if all[name] == "" {

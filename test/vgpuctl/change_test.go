@@ -31,6 +31,7 @@ func (m *machine) change(bytes uint64) {
 // TestLimitChangesUnderARunningProcess checks a process that repeatedly fills and frees its memory.
 // The process follows changes of its limit in both directions while it runs.
 func TestLimitChangesUnderARunningProcess(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	o := m.oracle()
 	// If the limit rises while fill requests its smallest piece, fill fills the difference with
@@ -61,6 +62,7 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 // TestLimitBelowUse checks that a limit below the use frees no memory. The interposer refuses
 // further memory until the use is below the limit.
 func TestLimitBelowUse(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	o := m.oracle()
 	first := m.start(m.command("run", "--group", "g", "--memory", "4Gi", "--", m.workload("fill"), "--hold", "3600"))

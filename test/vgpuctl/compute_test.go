@@ -123,6 +123,7 @@ func wantLimits(t testing.TB, tenants []tenant, shares []float64) {
 // TestComputeShares checks that a container gets its part of the GPU's time, with any kernels and
 // launches, alone and beside other containers.
 func TestComputeShares(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		tenants []tenant
@@ -151,6 +152,7 @@ func TestComputeShares(t *testing.T) {
 // TestWorkThatIsNewEachTime checks that the limit also holds for work without any estimate. The
 // work has no estimate because each kernel has another shape.
 func TestWorkThatIsNewEachTime(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		tenants []tenant
@@ -168,7 +170,10 @@ func TestWorkThatIsNewEachTime(t *testing.T) {
 
 // TestStreamsRunSideBySide checks that kernels of several streams also run at the same time under a
 // limit. The interposer charges the shared GPU time once.
-func TestStreamsRunSideBySide(t *testing.T) { timed.Run(t, testStreamsRunSideBySide) }
+func TestStreamsRunSideBySide(t *testing.T) {
+	t.Parallel()
+	timed.Run(t, testStreamsRunSideBySide)
+}
 
 func testStreamsRunSideBySide(t testing.TB) {
 	const streams, kernel, wanted = 8, 2 * time.Millisecond, 3 // of eight at a time
@@ -233,6 +238,7 @@ func (m *machine) charged(group string) (sum time.Duration) {
 // side by side or one after another. The equality holds for kernels without an estimate, which are
 // never launched twice, and for kernels of varying length, whose estimate is wrong.
 func TestComputeCharges(t *testing.T) {
+	t.Parallel()
 	const few, filling = "1", "4224" // blocks; a GPU has room for 4224
 	alike, unlike := []string{}, []string{"--shapes", "1000000"}
 	varying := func(other string, runs ...string) []string {
@@ -272,6 +278,7 @@ func TestComputeCharges(t *testing.T) {
 // time. Launches take as long as on an H200. A launch that waits for the kernel does not count as a
 // launch.
 func TestLaunchesAreNotCharged(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		kernel, env string
 		most        float64
@@ -311,6 +318,7 @@ func (m *machine) overcharge(known time.Duration, spin ...string) float64 {
 // kernels without an estimate. One process has no processor for some time, so its probes do not
 // always show which process had the GPU.
 func TestFirstKernelsAreChargedForThemselves(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name                  string
 		pattern               string

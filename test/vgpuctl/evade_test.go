@@ -20,6 +20,7 @@ const mostOver = 2
 // container sets variables of the environment, or uses many streams, contexts, threads or
 // processes.
 func TestEvade(t *testing.T) {
+	t.Parallel()
 	environments := map[string][]string{
 		"":         {"CUDA_DEVICE_MAX_CONNECTIONS=8"}, // CUDA's default
 		"1 queue":  {"CUDA_DEVICE_MAX_CONNECTIONS=1"},

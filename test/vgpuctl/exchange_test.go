@@ -21,6 +21,7 @@ const spinning = 15
 // the smaller of the two limits. The kernels do not waste the GPU time that the limits allow beyond
 // the smaller limit.
 func TestExchangeGoesOnAtItsShare(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		limits [2]uint32 // percent

@@ -96,6 +96,7 @@ func (m *machine) page(group string) []limits.Device {
 // TestARunLearnsWhatItHolds checks that without an agent the run's watcher measures the context,
 // and reports the program's memory if NVML lists the memory.
 func TestARunLearnsWhatItHolds(t *testing.T) {
+	t.Parallel()
 	contain := []string{"unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", `"$@"; exit $?`, "sh"}
 	for _, tt := range []struct {
 		regime          string
@@ -135,6 +136,7 @@ func TestARunLearnsWhatItHolds(t *testing.T) {
 // program gets all of the limit except its context, holds no more memory according to the oracle,
 // and does not call NVML.
 func TestLimitsAreExactInEveryRegime(t *testing.T) {
+	t.Parallel()
 	for _, regime := range []string{"true", "host-pids", "own-zero", "own-bytes", "not-available"} {
 		t.Run(regime, func(t *testing.T) {
 			t.Parallel()
@@ -166,6 +168,7 @@ func TestLimitsAreExactInEveryRegime(t *testing.T) {
 // TestRunsMeasureOnce checks that one run measures the context, and that later and concurrent runs
 // do not measure.
 func TestRunsMeasureOnce(t *testing.T) {
+	t.Parallel()
 	m := newMachineWith(t, smallContexts)
 	o := m.oracle()
 	var all []*exec.Cmd
@@ -193,6 +196,7 @@ func TestRunsMeasureOnce(t *testing.T) {
 
 // TestARunWithoutNVML checks that without NVML a run uses the largest size of any context.
 func TestARunWithoutNVML(t *testing.T) {
+	t.Parallel()
 	m := newMachineWith(t, smallContexts)
 	dir := t.TempDir()
 	if err := os.Symlink(filepath.Join(m.build, "gpusim/libcuda.so.1"), filepath.Join(dir, "libcuda.so.1")); err != nil {
@@ -225,6 +229,7 @@ func TestARunWithoutNVML(t *testing.T) {
 // TestAKilledWatcherIsReplaced checks that the next run of a group replaces a killed watcher. Until
 // then the group's processes use estimates.
 func TestAKilledWatcherIsReplaced(t *testing.T) {
+	t.Parallel()
 	m := newMachineWith(t, smallContexts)
 	asker := m.startAsker(m.cmd(m.asking("--memory", "1Gi")...))
 	told := func() bool { return strings.HasSuffix(asker.ask(), fmt.Sprintf("=%d", smallContext+askerBytes)) }

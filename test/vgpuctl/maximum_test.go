@@ -29,6 +29,7 @@ func wantShares(t testing.TB, what string, shares []float64, want ...float64) {
 // TestMaximum checks that a container has up to its maximum while other containers are idle. Soon
 // after the start of a container that wants all of the GPU, the first container has its guarantee.
 func TestMaximum(t *testing.T) {
+	t.Parallel()
 	for _, kernel := range []string{"200", "20000"} {
 		t.Run(kernel, timed.Test(func(t testing.TB) {
 			m := newMachine(t)
@@ -60,6 +61,7 @@ func TestMaximum(t *testing.T) {
 // TestMaximumLeavesTheRestToOthers checks that the other containers get the time that a container
 // at its maximum may not have.
 func TestMaximumLeavesTheRestToOthers(t *testing.T) {
+	t.Parallel()
 	timed.Run(t, testMaximumLeavesTheRestToOthers)
 }
 
@@ -79,6 +81,7 @@ func testMaximumLeavesTheRestToOthers(t testing.TB) {
 // smaller limits hold. The rest for the larger limits depends on how often the GPU switches between
 // containers, which is at most after every slice.
 func TestMoreThanThereIs(t *testing.T) {
+	t.Parallel()
 	const h200 = "slice = 2ms\nswitch = 200us"
 	for _, c := range []struct {
 		name, card string

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/driverlib"
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
 // compile builds a C program that is linked to a driver's library.
@@ -137,6 +138,7 @@ int main(void)
 // TestImportOfALaterDriver checks that a program that imports a name of a driver newer than 580
 // starts and runs, with and without limits.
 func TestImportOfALaterDriver(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	for _, flags := range [][]string{nil, {"-Wl,-z,now"}, {"-Wl,-z,lazy"}} {
 		program := m.compile(filepath.Join(m.build, "gpusim/drivers/future/libcuda.so.1"), importsLater, flags...)
@@ -152,6 +154,7 @@ func TestImportOfALaterDriver(t *testing.T) {
 // TestFeatureTests checks that a program that asks whether the driver has a name gets the driver's
 // answer.
 func TestFeatureTests(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	program := m.compile(filepath.Join(m.build, "gpusim/libcuda.so.1"), asks)
 	for _, branch := range []string{"r535", "r550", "r580", "future"} {
@@ -202,6 +205,11 @@ int main(int count, char **how)
 // TestLaterCopiesAreLimited checks that copies by functions of CUDA 13.2 take no more of the GPU
 // than the limit.
 func TestLaterCopiesAreLimited(t *testing.T) {
+	t.Parallel()
+	timed.Run(t, testLaterCopiesAreLimited)
+}
+
+func testLaterCopiesAreLimited(t testing.TB) {
 	m := newMachine(t)
 	program := m.compile(filepath.Join(m.build, "gpusim/drivers/future/libcuda.so.1"), copiesLater)
 	for _, how := range []string{"1d", "3d"} {
@@ -225,6 +233,7 @@ func TestLaterCopiesAreLimited(t *testing.T) {
 // pass, the interposer refuses functions that can allocate, and the program holds no memory beyond
 // the limit.
 func TestUnknownNames(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	program := m.compile(filepath.Join(m.build, "gpusim/drivers/unknown/libcuda.so.1"), callsUnknown)
 	out, _, _ := m.under("unknown", nil, program)
@@ -245,6 +254,7 @@ func TestUnknownNames(t *testing.T) {
 // cannot write the copy. Programs get the libraries as built, which know the names of driver 580
 // and later names.
 func TestLibrariesAsTheyAreBuilt(t *testing.T) {
+	t.Parallel()
 	build, err := filepath.Abs("../../build")
 	if err != nil {
 		t.Fatal(err)
@@ -272,6 +282,7 @@ func TestLibrariesAsTheyAreBuilt(t *testing.T) {
 // TestVariantOfOneLibrary checks that with half of a driver, one library gets its variant, and
 // programs use the other library as built.
 func TestVariantOfOneLibrary(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	lib := filepath.Join(m.build, "lib")
 	v, err := driverlib.Make(lib, t.TempDir(), driverlib.Paths{"libcuda.so.1": filepath.Join(m.build, "gpusim/libcuda.so.1")})
@@ -292,6 +303,7 @@ func TestVariantOfOneLibrary(t *testing.T) {
 
 // TestLoaderIsContent checks that the loader binds every name of a variant, and prints no error.
 func TestLoaderIsContent(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	for _, branch := range []string{"r535", "r550", "r580", "future", "unknown"} {
 		dir := filepath.Join(m.build, "gpusim/drivers", branch)
@@ -332,6 +344,7 @@ int main(int count, char **names)
 // TestMusl checks that programs of images with musl start with the interposer preloaded, and find
 // the driver's names in the interposer.
 func TestMusl(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	compiler, err := exec.LookPath("musl-gcc")
 	if err != nil {

@@ -180,6 +180,7 @@ func (o *outside) fill(args ...string) *exec.Cmd {
 // of the usage page. The kernel identifies the process. The agent drops the process when the
 // process has ended.
 func TestTheAgentKnowsItsProcesses(t *testing.T) {
+	t.Parallel()
 	o := newOutside(t)
 	cmd := o.fill("--max", "1GiB", "--hold", "3600")
 	eventually.Holds(o, patience, "the agent lists the process, with its slot", func() bool {
@@ -203,6 +204,7 @@ func TestTheAgentKnowsItsProcesses(t *testing.T) {
 // TestWhoGoesAroundTheInterposerIsSeen checks that the agent finds a process of the container that
 // has not loaded the library.
 func TestWhoGoesAroundTheInterposerIsSeen(t *testing.T) {
+	t.Parallel()
 	o := newOutside(t)
 	o.contained(o.workload("fill"), "--max", "64MiB", "--hold", "3600")
 	eventually.Holds(o, patience, "the agent reports the process", func() bool { return o.wasTold(events.VGPUBypassed) })
@@ -212,6 +214,7 @@ func TestWhoGoesAroundTheInterposerIsSeen(t *testing.T) {
 // After the agent's next check the process gets no more than the limit, and all of the limit again
 // once the page is correct.
 func TestAForgedUsagePageGrantsNoMore(t *testing.T) {
+	t.Parallel()
 	o := newOutside(t)
 	first := o.fill("--max", "2GiB", "--hold", "3600")
 	eventually.Holds(o, patience, "the first process holds its part", func() bool { bytes, _ := o.held(o.oracle); return bytes > 2<<30 })

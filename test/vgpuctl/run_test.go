@@ -157,6 +157,7 @@ func (m *machine) names(program string) []string {
 // TestEveryWorkloadStaysWithinItsMemory runs every program of test/workload, in each of its ways,
 // under a limit. The test queries the oracle for the memory that the program really held.
 func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
+	t.Parallel()
 	plain := newMachine(t)
 	programs := [][]string{
 		{"info", "--context"},
@@ -190,6 +191,7 @@ func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 	}
 	for _, p := range programs {
 		t.Run(strings.Join(p, " "), func(t *testing.T) {
+			t.Parallel()
 			m := newMachine(t)
 			args := append([]string{"run", "--memory", "2Gi", "--", m.workload(p[0])}, p[1:]...)
 			cmd := m.command(args...)
@@ -206,6 +208,7 @@ func TestEveryWorkloadStaysWithinItsMemory(t *testing.T) {
 
 // TestMemoryIsThere checks that a program can allocate its limit, to the last per cent.
 func TestMemoryIsThere(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	m.finish(0, m.command("run", "--memory", "2Gi", "--gpu", "1", "--", m.workload("fill")))
 	o := m.oracle()
@@ -249,6 +252,7 @@ func TestRunFromAReleasesArchive(t *testing.T) {
 
 // TestWithoutLimitThereIsMore checks that the other tests would detect a missing limit.
 func TestWithoutLimitThereIsMore(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	m.run(m.workload("fill"))
 	if peak := m.peak(m.oracle()); peak <= limit {
@@ -259,6 +263,7 @@ func TestWithoutLimitThereIsMore(t *testing.T) {
 // TestGroupSharesItsMemory checks that four concurrent programs of a group have one limit, which
 // status shows. No memory of killed programs stays charged.
 func TestGroupSharesItsMemory(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	o := m.oracle()
 	fill := []string{m.workload("fill"), "--chunk", "4MiB", "--hold", "600"}
@@ -302,6 +307,7 @@ func TestGroupSharesItsMemory(t *testing.T) {
 // TestProgramTakesOurPlace checks that the program has vgpuctl's exit status, process id, signals
 // and environment.
 func TestProgramTakesOurPlace(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	run := func(args ...string) *exec.Cmd {
 		return m.command(append([]string{"run", "--memory", "2Gi", "--"}, args...)...)
@@ -351,6 +357,7 @@ func TestProgramTakesOurPlace(t *testing.T) {
 // TestProgramHasNoChildren checks that the watcher is not a child of the program, because the
 // program may wait for all its children.
 func TestProgramHasNoChildren(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -375,6 +382,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestStatusInARun(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	vgpuctl := filepath.Join(m.build, "bin/vgpuctl")
 	got := m.finish(0, m.command("run", "--memory", "2Gi", "--cores", "30", "--group", "lab", "--", vgpuctl, "status"))
@@ -384,6 +392,7 @@ func TestStatusInARun(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	m := newMachine(t)
 	tests := []struct {
 		name   string

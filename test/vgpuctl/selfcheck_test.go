@@ -77,26 +77,32 @@ type counted struct{ observed, metered float64 }
 // half of its charges, and not the other container. The test runs on the real driver library over
 // the simulator. The oracle measures the GPU time of both containers.
 func TestBrokenMeterIsFound(t *testing.T) {
-	brokenMeterIsFound(t, "exact", 0.05)
+	inOwnProcess(t, func(t *testing.T) { brokenMeterIsFound(t, "exact", 0.05) })
 }
 
 // TestBrokenMeterIsFoundBySamples is TestBrokenMeterIsFound with a driver that names one process
 // six times a second. At 70 % of the time, the standard error of 72 samples is 5.4 points.
 func TestBrokenMeterIsFoundBySamples(t *testing.T) {
-	// alone is a variable that makes this program run one test by itself. A process can use the
-	// driver's library only for one machine.
-	const alone = "NRI_VGPU_TEST_ALONE"
-	if os.Getenv(alone) == "" {
-		again := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
-		again.Env = append(os.Environ(), alone+"=1")
-		output, err := again.CombinedOutput()
-		t.Logf("%s", output)
-		if err != nil {
-			t.Fatal(err)
-		}
+	inOwnProcess(t, func(t *testing.T) { brokenMeterIsFound(t, "sampled", 0.25) })
+}
+
+// inOwnProcess runs a test in a process without other tests. A process can use the driver's library
+// only for one machine.
+func inOwnProcess(t *testing.T, test func(*testing.T)) {
+	t.Helper()
+	const alone = "NRI_VGPU_TEST_ALONE" // a variable of the process
+	if os.Getenv(alone) != "" {
+		test(t)
 		return
 	}
-	brokenMeterIsFound(t, "sampled", 0.25)
+	t.Parallel()
+	again := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+	again.Env = append(os.Environ(), alone+"=1")
+	output, err := again.CombinedOutput()
+	t.Logf("%s", output)
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func brokenMeterIsFound(t *testing.T, utilisation string, off float64) {
@@ -185,6 +191,7 @@ func pod(metric *dto.Metric) string {
 // measure the card's clock and slices. The interposer counts distrusted measurements by cause:
 // probes are queued behind the work, or other containers hide their use.
 func TestInterposerReportsItsMeasurements(t *testing.T) {
+	t.Parallel()
 	pair := []tenant{{30, "async", "20000"}, {60, "async", "20000"}}
 	for _, c := range []struct {
 		name, card string

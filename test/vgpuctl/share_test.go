@@ -26,6 +26,7 @@ const (
 // TestShareLends checks the policy share. A container alone has all of the GPU's time, and
 // containers that all want the GPU have their guarantees.
 func TestShareLends(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		tenants []tenant
@@ -50,7 +51,10 @@ func TestShareLends(t *testing.T) {
 }
 
 // TestShareKeepsCaps checks that a container with a cap neither lends nor borrows.
-func TestShareKeepsCaps(t *testing.T) { timed.Run(t, testShareKeepsCaps) }
+func TestShareKeepsCaps(t *testing.T) {
+	t.Parallel()
+	timed.Run(t, testShareKeepsCaps)
+}
 
 func testShareKeepsCaps(t testing.TB) {
 	m := newMachine(t)
@@ -69,7 +73,10 @@ func (m *machine) groupExists(name string) bool {
 // TestGuaranteeReturns checks that a container that lent its time has its guarantee again once the
 // container becomes busy. 60 ms of GPU time take 86 ms at 70 %, and 120 ms at an even division of
 // the GPU.
-func TestGuaranteeReturns(t *testing.T) { timed.Run(t, testGuaranteeReturns) }
+func TestGuaranteeReturns(t *testing.T) {
+	t.Parallel()
+	timed.Run(t, testGuaranteeReturns)
+}
 
 func testGuaranteeReturns(t testing.TB) {
 	m := newMachine(t)
@@ -120,7 +127,10 @@ func (m *machine) killWatchers() {
 }
 
 // TestLeasesEndWithTheirLender checks that leases end milliseconds after their lender.
-func TestLeasesEndWithTheirLender(t *testing.T) { timed.Run(t, testLeasesEndWithTheirLender) }
+func TestLeasesEndWithTheirLender(t *testing.T) {
+	t.Parallel()
+	timed.Run(t, testLeasesEndWithTheirLender)
+}
 
 func testLeasesEndWithTheirLender(t testing.TB) {
 	m := newMachine(t)
@@ -138,6 +148,7 @@ func testLeasesEndWithTheirLender(t testing.TB) {
 // TestLimitsHoldWhileTheLenderDies kills and restarts the lender every two seconds. Containers that
 // want all of the GPU get their expected time in each period.
 func TestLimitsHoldWhileTheLenderDies(t *testing.T) {
+	t.Parallel()
 	for policy, tenants := range map[string][]tenant{
 		"cap":   {{30, "async", "200"}, {60, "async", "20000"}},
 		"share": {{30, "async", "200"}, {70, "async", "20000"}},

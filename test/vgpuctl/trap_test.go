@@ -16,7 +16,10 @@ import (
 // TestTrapsLeaveOthersAlone checks that a container whose kernels end with exceptions changes neither
 // the shares of other containers nor their charges. After each exception, the container's process
 // ends, and another process begins.
-func TestTrapsLeaveOthersAlone(t *testing.T) { timed.Run(t, testTrapsLeaveOthersAlone) }
+func TestTrapsLeaveOthersAlone(t *testing.T) {
+	t.Parallel()
+	timed.Run(t, testTrapsLeaveOthersAlone)
+}
 
 func testTrapsLeaveOthersAlone(t testing.TB) {
 	const period = 3 * time.Second

@@ -4,7 +4,11 @@ package vgpuctl
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -150,7 +154,7 @@ func (m *machine) without(source string) string {
 	if source == "" {
 		return dir
 	}
-	for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
+	for _, name := range libraries {
 		cc := exec.Command("cc", "-x", "c", "-", "-shared", "-fPIC", "-Wl,-soname,nothing-"+name, "-o", filepath.Join(dir, name))
 		cc.Stdin = strings.NewReader(source)
 		if out, err := cc.CombinedOutput(); err != nil {
@@ -231,15 +235,59 @@ const older = "testdata/interposer-e47f2d2.tar.gz"
 // built makes a directory like build/lib with an interposer of these sources.
 func (m *machine) built(source string) string {
 	m.Helper()
-	build := m.TempDir()
-	m.run("make", "-s", "-C", source, "BUILD="+build, "all")
+	lib := m.compiled(source)
 	dir := m.without("")
-	for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
-		if err := os.Symlink(filepath.Join(build, "lib", name), filepath.Join(dir, name)); err != nil {
+	for _, name := range libraries {
+		if err := os.Symlink(filepath.Join(lib, name), filepath.Join(dir, name)); err != nil {
 			m.Fatal(err)
 		}
 	}
 	return dir
+}
+
+// libraries lists the interposer's libraries.
+var libraries = []string{"libcuda.so.1", "libnvidia-ml.so.1"}
+
+// compiled returns the directory of the libraries that the compiler makes from these sources. The
+// directory stays in build/, because most changes of the repository leave the sources unchanged.
+func (m *machine) compiled(source string) string {
+	m.Helper()
+	kept := filepath.Join(m.build, "interposers", m.hash(filepath.Dir(source)))
+	if _, err := os.Stat(kept); err == nil {
+		return kept
+	}
+	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
+		m.Fatal(err)
+	}
+	staging, err := os.MkdirTemp(filepath.Dir(kept), "making-")
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer os.RemoveAll(staging)
+	m.run("make", "-s", "-C", source, "BUILD="+staging, "all")
+	if err := os.Rename(filepath.Join(staging, "lib"), kept); err != nil {
+		m.Fatal(err)
+	}
+	return kept
+}
+
+// hash returns a hash of all files below a directory, and of the compiler's version.
+func (m *machine) hash(dir string) string {
+	m.Helper()
+	sum := sha256.New()
+	fmt.Fprintln(sum, m.run("cc", "--version"))
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		fmt.Fprintf(sum, "%q %q\n", strings.TrimPrefix(path, dir), text)
+		return err
+	})
+	if err != nil {
+		m.Fatal(err)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // TestVerifyFindsAnOlderBuild checks that verify finds the errors of an older interposer. The older
