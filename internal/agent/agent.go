@@ -36,6 +36,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/internal/mps"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/pinned"
 	"github.com/nri-vgpu/nri-vgpu/internal/registry"
 	"github.com/nri-vgpu/nri-vgpu/internal/version"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -91,7 +92,7 @@ func Run(ctx context.Context, o Options) error {
 	group.Go(func() error { return parts.stays(ctx) })
 	for _, part := range []func(context.Context){
 		parts.watch, parts.node.Run, parts.foreign.Run, parts.events.Run, parts.evictor.Run, parts.pods.Run, parts.heartbeat.Run, parts.hook.Run, parts.hook.KeepAsking, parts.hook.Serve, parts.lender.Run,
-		parts.registry.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.announcer.Run, parts.resizer.Run, parts.contexts.Run, parts.checker.Run,
+		parts.registry.Run, parts.admin.Run, parts.detector.Run, parts.mps.Run, parts.volcano.Run, parts.announcer.Run, parts.resizer.Run, parts.contexts.Run, parts.checker.Run, parts.pinned.Run,
 	} {
 		group.Go(func() error {
 			part(ctx)
@@ -136,6 +137,7 @@ type parts struct {
 	resizer   *resize.Resizer
 	usage     *usage.Collector
 	contexts  *contexts.Sizes
+	pinned    *pinned.Files   // the libraries, which containers mount
 	child     *contexts.Child // creates contexts to measure them
 	metrics   *prometheus.Registry
 }
@@ -214,7 +216,8 @@ func assemble(ctx context.Context, o Options, pooled daemon.Pooled, clients clie
 	if p.contexts, p.child, err = newContexts(cfg, driver, inventory, p.ledger, log); err != nil {
 		return nil, err
 	}
-	interposer := newInterposer(cfg, p.events, log)
+	p.pinned = pinned.New(func() string { return cfg.Paths.InstallDir }, log)
+	interposer := newInterposer(cfg, p.events, p.pinned.Poke, log)
 	interposer.Dir() // early, so that no container waits for the libraries
 	p.evictor = evict.New(evict.Options{
 		Client: clients.writes, Pods: p.pods, Events: p.events, After: cfg.Placement.EvictAfter, Log: log,

@@ -14,14 +14,16 @@ import (
 )
 
 // newInterposer returns the interposer's libraries for the node's driver. newInterposer reports the
-// names that the driver exports and the libraries do not know.
-func newInterposer(cfg config.Config, recorder *events.Recorder, log *slog.Logger) *driverlib.Node {
+// names that the driver exports and the libraries do not know. changed is called when there may be new
+// libraries.
+func newInterposer(cfg config.Config, recorder *events.Recorder, changed func(), log *slog.Logger) *driverlib.Node {
 	plain := paths.Versioned(cfg.Paths.InstallDir, version.Version)
 	return &driverlib.Node{
 		Plain:  plain,
 		Parent: paths.Variants(plain),
 		Find:   func() driverlib.Paths { return driverLibraries(cfg.Driver) },
 		Changed: func(v driverlib.Variant, err error) {
+			changed()
 			reportDriver(cfg, v, err, recorder, log)
 		},
 	}

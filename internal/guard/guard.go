@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/internal/nri"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
+	"github.com/nri-vgpu/nri-vgpu/internal/pinned"
 )
 
 // Guard is the plugin that answers the runtime.
@@ -83,6 +85,8 @@ func (g *Guard) Run(ctx context.Context, opts ...stub.Option) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go g.keepStatus(ctx)
+	// The agent keeps the libraries open, too, and may be down for any time.
+	go pinned.New(g.installDir, slog.New(slog.DiscardHandler)).Run(ctx)
 	if err := st.Run(ctx); err != nil {
 		return fmt.Errorf("serve the runtime: %w", err)
 	}

@@ -36,6 +36,14 @@ func (g *Guard) rules() (rules, bool) {
 	return rules{s, g.program}, !errors.Is(err, fs.ErrNotExist)
 }
 
+// installDir returns the directory of the libraries, or "" if nri-vgpu is not installed.
+func (g *Guard) installDir() string {
+	if r, installed := g.rules(); installed {
+		return r.InstallDir
+	}
+	return ""
+}
+
 // systemNamespace contains the pods of Kubernetes itself.
 const systemNamespace = "kube-system"
 

@@ -263,8 +263,8 @@ func TestAFloodTakesLittleWork(t *testing.T) {
 		switch {
 		case granted[i] == floodAsks:
 			fits++
-			if _, files := n.filesOf(t, fmt.Sprint("flood-", i)); files > 3*floodAsks+1 {
-				t.Errorf("flood-%d has %d files, at most three for each of %d containers and one more allowed", i, files, floodAsks)
+			if _, files := n.filesOf(t, fmt.Sprint("flood-", i)); files > 4*floodAsks+1 {
+				t.Errorf("flood-%d has %d files, at most four for each of %d containers and one more allowed", i, files, floodAsks)
 			}
 		case granted[i] == 0 && refused[i] == floodAttempts:
 			none++
@@ -288,8 +288,8 @@ func TestAPodIsReservedAtOnce(t *testing.T) {
 	if _, err := n.ask(sandbox("u"), "c0"); err != nil {
 		t.Fatal(err)
 	}
-	if directories, files := n.filesOf(t, "u"); directories != 2 || files != 4 {
-		t.Errorf("the first container made %d directories and %d files, want 2 and 4", directories, files)
+	if directories, files := n.filesOf(t, "u"); directories != 2 || files != 5 {
+		t.Errorf("the first container made %d directories and %d files, want 2 and 5", directories, files)
 	}
 	n.stopHook()
 	n.startHook()

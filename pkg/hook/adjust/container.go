@@ -71,8 +71,8 @@ type Adjustment struct {
 	// DeviceNodes are paths of character devices.
 	DeviceNodes []string
 	Annotations map[string]string
-	// Preload, if not empty, lists the user's libraries that the container's own
-	// /etc/ld.so.preload must name after the interposer.
+	// Preload lists the user's libraries that the container's /etc/ld.so.preload must name after the
+	// interposer.
 	Preload []string
 }
 

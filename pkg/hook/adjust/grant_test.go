@@ -49,9 +49,8 @@ var (
 		mount("/opt/1/"+paths.NVMLLibrary, paths.ContainerNVML, "ro"),
 		mount("/opt/1/"+paths.StandIns, paths.ContainerStandIns, "ro"),
 	}
-	commonPreload = []Mount{mount("/opt/1/"+paths.Preload, paths.ContainerPreload, "ro", "nodev", "noexec")}
-	ownPreload    = []Mount{mount("/run/u/c/"+paths.Preload, paths.ContainerPreload, "ro", "nodev", "noexec")}
-	mpsMounts     = []Mount{
+	ownPreload = []Mount{mount("/run/u/c/"+paths.Preload, paths.ContainerPreload, "ro", "nodev", "noexec")}
+	mpsMounts  = []Mount{
 		mount("/run/mps", paths.ContainerMPS, "ro", "nodev", "noexec"),
 		mount("/run/shm", paths.ContainerSHM, "rw", "nodev", "noexec"),
 	}
@@ -78,11 +77,11 @@ func TestGrant(t *testing.T) {
 		want  Adjustment
 	}{
 		{"a part", nil, ofGPU(part), Adjustment{
-			Env: []Variable{visible, capabilities, preload}, Mounts: slices.Concat(limitsMounts, commonPreload, commonMounts),
+			Env: []Variable{visible, capabilities, preload}, Mounts: slices.Concat(limitsMounts, ownPreload, commonMounts),
 		}},
 		{"a part, with a library of the user's", []string{"LD_PRELOAD=/a.so"}, ofGPU(part), Adjustment{
 			Env:    []Variable{visible, capabilities, {LDPreload, PreloadValue + ":/a.so"}},
-			Mounts: slices.Concat(limitsMounts, commonPreload, commonMounts),
+			Mounts: slices.Concat(limitsMounts, ownPreload, commonMounts),
 		}},
 		{"a part, with libraries of the user's and the image's", []string{"LD_PRELOAD=/b.so", "LD_PRELOAD=/a.so:/c.so /d.so"}, ofGPU(part), Adjustment{
 			Env: []Variable{visible, capabilities}, CDIDevices: []string{"nri-vgpu.io/env=preload"}, Preload: []string{"/a.so", "/c.so", "/d.so"},
@@ -90,11 +89,11 @@ func TestGrant(t *testing.T) {
 		}},
 		{"a part by MPS", nil, ofGPU(byMPS), Adjustment{
 			Env:    []Variable{visible, capabilities, preload, {MPSPipes, paths.ContainerMPS}, {MPSMemory, "0=1024M"}, {MPSPercentage, "25"}},
-			Mounts: slices.Concat(limitsMounts, commonPreload, mpsMounts, commonMounts),
+			Mounts: slices.Concat(limitsMounts, ownPreload, mpsMounts, commonMounts),
 		}},
 		{"a part by MPS, with a variable that occurs twice", []string{MPSMemory + "=0=1G", MPSMemory + "=0=2G", MPSPipes + "=/tmp"}, ofGPU(byMPS), Adjustment{
 			Env:    []Variable{visible, capabilities, preload, {MPSPipes, paths.ContainerMPS}, {MPSPercentage, "25"}},
-			Mounts: slices.Concat(limitsMounts, commonPreload, mpsMounts, commonMounts),
+			Mounts: slices.Concat(limitsMounts, ownPreload, mpsMounts, commonMounts),
 		}},
 		{"a whole GPU", []string{"LD_PRELOAD=/a.so"}, ofGPU(placement.Device{MemoryBytes: 4096 * mib}), Adjustment{
 			Env: []Variable{visible}, Mounts: slices.Concat(wholeMounts, commonMounts),

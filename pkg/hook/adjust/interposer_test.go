@@ -11,7 +11,7 @@ import (
 )
 
 // TestLibrariesForTheDriver checks that containers get the two libraries built for the node's
-// driver, and all other files from the version's directory.
+// driver, and a list of preloaded libraries that no other container has.
 func TestLibrariesForTheDriver(t *testing.T) {
 	for name, c := range map[string]struct {
 		rules Rules
@@ -26,7 +26,7 @@ func TestLibrariesForTheDriver(t *testing.T) {
 			for destination, want := range map[string]string{
 				paths.ContainerCUDA:    filepath.Join(c.want, paths.CUDALibrary),
 				paths.ContainerNVML:    filepath.Join(c.want, paths.NVMLLibrary),
-				paths.ContainerPreload: filepath.Join("/opt/1", paths.Preload),
+				paths.ContainerPreload: filepath.Join("/run/c", paths.Preload),
 			} {
 				i := slices.IndexFunc(a.Mounts, func(m Mount) bool { return m.Destination == destination })
 				if i < 0 || a.Mounts[i].Source != want {

@@ -32,21 +32,18 @@ func bindOptions(readOnly bool) []string {
 	return []string{"rbind", access, "rprivate", "nosuid"}
 }
 
-// mountOurs mounts the interposer and the container's limits, usage and preload
-// files.
+// mountOurs mounts the interposer and the container's limits, usage and preload files. Each
+// container has a separate preload file: a container could take a lease on a common file, and each
+// program of other containers would then wait for the lease.
 func (a *Adjustment) mountOurs(libraryDir, interposer, dir string) {
 	ro, rw := bindOptions(true), bindOptions(false)
-	preload := filepath.Join(libraryDir, paths.Preload)
-	if len(a.Preload) > 0 {
-		preload = filepath.Join(dir, paths.Preload)
-	}
 	for _, m := range []Mount{
 		bind(filepath.Join(dir, limits.LimitsFile), paths.ContainerLimits, append(ro, "nodev", "noexec")),
 		bind(filepath.Join(dir, limits.UsageFile), paths.ContainerUsage, append(rw, "nodev", "noexec")),
 		bind(filepath.Join(interposer, paths.CUDALibrary), paths.ContainerCUDA, ro),
 		bind(filepath.Join(interposer, paths.NVMLLibrary), paths.ContainerNVML, ro),
 		bind(filepath.Join(libraryDir, paths.StandIns), paths.ContainerStandIns, ro),
-		bind(preload, paths.ContainerPreload, append(ro, "nodev", "noexec")),
+		bind(filepath.Join(dir, paths.Preload), paths.ContainerPreload, append(ro, "nodev", "noexec")),
 	} {
 		m.Options = slices.Clone(m.Options)
 		a.Mounts = append(a.Mounts, m)

@@ -6,6 +6,7 @@
 package store
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -94,7 +95,8 @@ func (s *Store) Dir(podUID, container string) (string, error) {
 	return filepath.Join(s.dir, podUID, container), nil
 }
 
-// Save writes a container's assignment and new pages with its limits. Call Save for each
+// Save writes a container's assignment, new pages with its limits, and an ld.so.preload with the
+// interposer and then the libraries in preload. Call Save for each
 // new instance of a container: the pages of the previous instance stay with the processes
 // that still map them. If Save fails, the previous pages remain.
 func (s *Store) Save(a placement.Allocation, gpus []gpu.GPU, preload []string) error {
@@ -105,10 +107,8 @@ func (s *Store) Save(a placement.Allocation, gpus []gpu.GPU, preload []string) e
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make the container's directory: %w", err)
 	}
-	if len(preload) > 0 {
-		if err := writePreload(dir, preload); err != nil {
-			return err
-		}
+	if err := writePreload(dir, preload); err != nil {
+		return err
 	}
 	if err := writeAssignment(filepath.Join(dir, assignmentFile), a); err != nil {
 		return err
@@ -285,9 +285,14 @@ func multiprocessors(gpus []gpu.GPU, uuid string) int {
 	return 0
 }
 
+// writePreload writes a container's ld.so.preload. An unchanged file stays, because a tenant can keep
+// each file open that its container had.
 func writePreload(dir string, libraries []string) error {
-	path := filepath.Join(dir, paths.Preload)
-	err := renameio.WriteFile(path, paths.PreloadContent(libraries...), 0o644, renameio.IgnoreUmask())
+	path, content := filepath.Join(dir, paths.Preload), paths.PreloadContent(libraries...)
+	if have, err := readNow(path, int64(len(content))+1); err == nil && bytes.Equal(have, content) {
+		return nil
+	}
+	err := renameio.WriteFile(path, content, 0o644, renameio.IgnoreUmask())
 	if err != nil {
 		return fmt.Errorf("write the container's ld.so.preload: %w", err)
 	}

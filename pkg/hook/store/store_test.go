@@ -554,3 +554,28 @@ func TestUsagePagesOnSeparateFileSystems(t *testing.T) {
 	}
 	systems(1)
 }
+
+// TestAnUnchangedListOfLibrariesStays checks that a restarted container has the same ld.so.preload, unless
+// its libraries have changed. A tenant can keep each file open that its container had.
+func TestAnUnchangedListOfLibrariesStays(t *testing.T) {
+	store, a := newStore(t), known()
+	file := func(libraries ...string) os.FileInfo {
+		t.Helper()
+		if err := store.Save(a, nil, libraries); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(store.dir, a.PodUID, a.Container, paths.Preload)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if content, err := os.ReadFile(path); err != nil || string(content) != string(paths.PreloadContent(libraries...)) {
+			t.Errorf("it is %q, %v", content, err)
+		}
+		return info
+	}
+	first, again, other, last := file(), file(), file("/a.so"), file()
+	if !os.SameFile(first, again) || os.SameFile(again, other) || os.SameFile(other, last) {
+		t.Error("an unchanged file was replaced, or a changed file was not")
+	}
+}

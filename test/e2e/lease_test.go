@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
+)
+
+// TestLeasesDelayNoOtherContainer checks that root in a container cannot delay programs of other
+// containers by leases on nri-vgpu's files, also while the agent restarts. An open of a file with a
+// write lease waits for 45 s.
+func TestLeasesDelayNoOtherContainer(t *testing.T) {
+	small := testbed.Limits{testbed.Memory: 64}
+	create(t, testbed.Pod("leases", testbed.Container("main", small, "attack", "--way", "lease-files", "--duration", "3600")))
+	running(t, "leases")
+	create(t, testbed.Pod("beside-leases", testbed.Container("main", small, "sleep", "3600")))
+	running(t, "beside-leases")
+	check := func(when string) {
+		t.Helper()
+		for range 5 {
+			begin := time.Now()
+			shell(t, "beside-leases", "main", "true && vgpuctl --version")
+			if took := time.Since(begin); took > 20*time.Second {
+				t.Errorf("%s, a program took %v", when, took)
+			}
+		}
+	}
+	check("with an agent")
+	if err := bed.RestartAgent(t.Context(), patience); err != nil {
+		t.Fatal(err)
+	}
+	waitRegistered(t)
+	check("with another agent")
+}
