@@ -127,9 +127,10 @@ func run(stateDir string) error {
 
 // nodeEnvironment returns the environment of a node's components and commands. nodeEnvironment
 // ignores the starting process's environment, because the machine's proxy is not a proxy for the
-// cluster.
+// cluster. With GOGC, a component collects garbage less often and uses more memory, because several
+// nodes share the processors of one machine.
 func nodeEnvironment() []string {
-	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}
+	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "GOGC=400"}
 }
 
 // runSetup runs the commands that prepare the node.
