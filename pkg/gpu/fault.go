@@ -67,8 +67,8 @@ func (f *fault) String() string {
 
 // judge marks GPUs with reported faults as unhealthy. judge drops a fault when
 // the driver reports a recovery: the driver lists an omitted GPU again, or
-// requests no recovery of the GPU. judge also drops the fault of a GPU instance that was destroyed, and
-// of a GPU whose MIG mode has changed, which resets the GPU. A MIG device keeps the fault of its card.
+// requests no recovery of the GPU. judge also drops the fault of a destroyed GPU instance. A change
+// of the MIG mode resets the GPU, so judge then drops the fault as well. A MIG device keeps the fault of its card.
 func judge(gpus []GPU, faults map[string]*fault, now time.Time) []GPU {
 	for k := range gpus {
 		g := &gpus[k]

@@ -95,8 +95,8 @@ func TestCutLeavesPagesThatAreTooShort(t *testing.T) {
 	}
 }
 
-// TestPagesOnTheirFileSystemsAreNotCut checks that a page whose file system has room for the page alone
-// stays as it is, and can still be read: the page takes no further memory.
+// TestPagesOnTheirFileSystemsAreNotCut checks that a page on a file system of its own stays as it is,
+// and can still be read. The page takes no further memory.
 func TestPagesOnTheirFileSystemsAreNotCut(t *testing.T) {
 	if !ownmounts.Run(t) {
 		return

@@ -17,8 +17,8 @@ const (
 	mostEnders = 32
 )
 
-// enders end the leases on limits pages. Root in a container can take a lease on its limits page while
-// no program has the page open for writing, as after the end of an agent. An open that does not wait
+// enders end the leases on limits pages. While no program has a page open for writing, root in
+// the page's container can take a lease on the page. An open that does not wait
 // fails then, and the tenant could renew the lease without end.
 type enders struct {
 	mu    sync.Mutex

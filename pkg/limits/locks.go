@@ -21,12 +21,12 @@ const (
 	// 1,024 slots held by as many processes takes a fifth of the budget.
 	lockBudget = 10 * time.Millisecond
 	// restFactor is the pause between reads of pages whose last read exceeded the budget, as a
-	// multiple of the read's processor time. Therefore the locks of all of these pages together
-	// cost at most a hundredth of a processor, even if the kernel takes long for a single query.
+	// multiple of the read's processor time. Therefore the locks of all these pages together cost at
+	// most a hundredth of a processor, even with slow queries.
 	restFactor = 100
 	maxRest    = time.Minute
-	// forgetAfter is the time after which a page no longer counts that no reader has wanted, and
-	// goneAfter the time for a page that no longer exists.
+	// A page no longer counts after forgetAfter without a reader. A page that no longer exists
+	// does not count after goneAfter.
 	forgetAfter = 10 * time.Minute
 	goneAfter   = 5 * time.Second
 )
@@ -128,9 +128,9 @@ func idOf(path string, info os.FileInfo) pageID {
 	return pageID{path, stat.Dev, stat.Ino}
 }
 
-// rests are the pages whose locks took too long at their last read. One of them is read at a time, and
-// they take turns: a tenant may have many containers, and may keep the locks of containers that have
-// ended.
+// rests are the pages whose locks took too long at their last read. Only one of
+// them is read at a time, and they take turns. A tenant may have many containers, and may keep the
+// locks of ended containers.
 type rests struct {
 	mu    sync.Mutex
 	pages map[pageID]rest

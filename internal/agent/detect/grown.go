@@ -21,8 +21,7 @@ const grownPause = 10 * time.Minute
 const cutPatience = time.Second
 
 // cut reports a usage page that a program in its container has grown, as no interposer does. A page of
-// an older release is a file on the node's /run and takes memory of /run: cut truncates the page, one
-// page at a time. If a tenant keeps a page locked, cut truncates no other page.
+// an older release takes memory of the node's /run. cut truncates such pages, one at a time. If a tenant keeps a page locked, cut truncates no other page.
 func (d *Detector) cut(c *container, path string) {
 	type result struct {
 		was int64

@@ -185,8 +185,8 @@ func (h *Heartbeat) Run(ctx context.Context) {
 // server and the disk. If wait is positive, the caller must count again after this time.
 //
 // A report with fewer turns waits. At the end of a pod, the scheduler has a second free turn until the
-// Node's update, and may bind two pods. If the agent does not know both pods yet, the Node would offer
-// fewer turns than its pods have, and kubelet would reject a pod.
+// Node's update, and may bind two pods. If the agent does not know both pods yet, the Node would
+// offer fewer turns than its pods have. kubelet would then reject a pod.
 func (h *Heartbeat) recount(ctx context.Context, since time.Duration) (counted, wait time.Duration) {
 	begin := time.Now()
 	now := h.sums(h.reportedGPUs)

@@ -337,8 +337,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestTheWallClockEndsNoAgent checks that the age of the last round is monotonic: a jump of the wall clock
-// by minutes would count as a round that hangs.
+// TestTheWallClockEndsNoAgent checks that the age of the last round is monotonic. Otherwise, a jump of
+// the wall clock by minutes would count as a round that hangs.
 func TestTheWallClockEndsNoAgent(t *testing.T) {
 	a := newAgent(t, oneGPU())
 	a.round(t.Context())

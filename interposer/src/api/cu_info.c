@@ -109,8 +109,8 @@ static bool vg_answer_again(struct vg_answer *answer, const struct vg_share *sha
 	return true;
 }
 
-// vg_current_device sets `index` to the index of the current context's device on the pages, or to -1
-// if the pages do not have the device.
+// vg_current_device sets `index` to the index on the pages of the current context's device, or to -1
+// for a device that the pages lack.
 static CUresult vg_current_device(struct vg_state *state, int *index)
 {
 	CUdevice device;
