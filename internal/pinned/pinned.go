@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pinned keeps the files open that containers have mounted from the node. A process can take a
-// lease on a file that its user owns, and root in a container is the owner of the node's files. While a
+// lease on a file that its user owns. Root in a container is the owner of the node's files. While a
 // process has a write lease, each open of the file waits, up to 45 s, in all containers. The kernel
 // grants no write lease on a file that another process has open.
 package pinned

@@ -33,8 +33,8 @@ func bindOptions(readOnly bool) []string {
 }
 
 // mountOurs mounts the interposer and the container's limits, usage and preload files. Each
-// container has a separate preload file: a container could take a lease on a common file, and each
-// program of other containers would then wait for the lease.
+// container has a separate preload file. A container could take a lease on a common file, for which
+// each program of other containers would then wait.
 func (a *Adjustment) mountOurs(libraryDir, interposer, dir string) {
 	ro, rw := bindOptions(true), bindOptions(false)
 	for _, m := range []Mount{
