@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	_ "runtime/cgo" // links the test with glibc, as the agent
 	"slices"
 	"strconv"
 	"strings"

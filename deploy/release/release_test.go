@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	_ "runtime/cgo" // links the test with glibc, as the agent
 	"slices"
 	"strings"
 	"testing"
