@@ -9,9 +9,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
-// TestLeasesDelayNoOtherContainer checks that root in a container cannot delay programs of other
-// containers by leases on nri-vgpu's files, also while the agent restarts. An open of a file with a
-// write lease waits for 45 s.
+// TestLeasesDelayNoOtherContainer checks that leases on nri-vgpu's files do not delay programs of other
+// containers, before and after a restart of the agent. An open of a file with a write lease waits for
+// 45 s. The test's runtime has not been restarted since the installation
+// and runs no guard, so leases may delay the restart itself.
 func TestLeasesDelayNoOtherContainer(t *testing.T) {
 	small := testbed.Limits{testbed.Memory: 64}
 	create(t, testbed.Pod("leases", testbed.Container("main", small, "attack", "--way", "lease-files", "--duration", "3600")))
