@@ -3,6 +3,7 @@
 package placement
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,7 +34,7 @@ func TestMIGDevices(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	mixed := append(migs[:1:1], gpus(16, 16)...)
+	mixed := slices.Concat(migs[:1], gpus(16, 16))
 	for i := range mixed[1:] {
 		mixed[1+i].Index = 1 + i
 	}

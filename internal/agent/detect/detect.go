@@ -176,7 +176,7 @@ func (d *Detector) round(ctx context.Context) {
 func (d *Detector) look(ctx context.Context) (*picture, bool) {
 	p := &picture{answered: map[string]bool{}, containers: map[string]container{}}
 	for id, held := range d.Containers.Holders() {
-		p.containers[id] = d.open(held)
+		p.containers[id] = d.open(ctx, held)
 	}
 	processes, err := d.GPUs.Processes(ctx)
 	if d.logDriver(err); err != nil {
@@ -192,7 +192,7 @@ func (d *Detector) look(ctx context.Context) (*picture, bool) {
 		}
 	}
 	d.Metrics.setKinds(processes)
-	d.lookAgain(p)
+	d.lookAgain(ctx, p)
 	d.settle(p)
 	d.lookAtFiles(p)
 	return p, true
@@ -200,28 +200,28 @@ func (d *Detector) look(ctx context.Context) (*picture, bool) {
 
 // lookAgain reads the usage pages of the containers that have a process on a GPU. Skipping the
 // other containers keeps the cost of an idle node low.
-func (d *Detector) lookAgain(p *picture) {
+func (d *Detector) lookAgain(ctx context.Context, p *picture) {
 	seen := map[string]bool{}
 	for _, s := range p.sightings {
 		seen[s.Container] = true
 	}
 	for id, c := range p.containers {
 		if seen[id] {
-			c.after = d.usage(&c)
+			c.after = d.usage(ctx, &c)
 			p.containers[id] = c
 		}
 	}
 }
 
 // logDriver logs the driver's error when the error changes. Other components also report a driver
-// that // does not answer.
+// that does not answer.
 func (d *Detector) logDriver(err error) {
 	if d.failure.Note(err) == loop.Failed {
 		d.Log.Warn("failed to list the processes on the GPUs", "error", err)
 	}
 }
 
-func (d *Detector) open(held placement.Allocation) container {
+func (d *Detector) open(ctx context.Context, held placement.Allocation) container {
 	c := container{Allocation: held}
 	dir, err := d.Dir(held.PodUID, held.Container)
 	if err != nil {
@@ -232,7 +232,7 @@ func (d *Detector) open(held placement.Allocation) container {
 	}
 	_, err = os.Stat(filepath.Join(dir, limits.LimitsFile))
 	c.interposed = !errors.Is(err, fs.ErrNotExist)
-	c.before = d.usage(&c)
+	c.before = d.usage(ctx, &c)
 	return c
 }
 

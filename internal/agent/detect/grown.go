@@ -22,12 +22,12 @@ const cutPatience = time.Second
 
 // cut reports a usage page that a program in its container has grown, as no interposer does. A page of
 // an older release takes memory of the node's /run. cut truncates such pages, one at a time. If a tenant keeps a page locked, cut truncates no other page.
-func (d *Detector) cut(c *container, path string) {
+func (d *Detector) cut(ctx context.Context, c *container, path string) {
 	type result struct {
 		was int64
 		err error
 	}
-	done, late := deadline.Do(context.Background(), d.cuts, func() result {
+	done, late := deadline.Do(ctx, d.cuts, func() result {
 		was, err := limits.Cut(path)
 		return result{was, err}
 	})

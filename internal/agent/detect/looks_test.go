@@ -55,10 +55,10 @@ func TestADriverThatDoesNotAnswerIsLoggedOnce(t *testing.T) {
 func TestPagesOfSeenContainersAreReadAgain(t *testing.T) {
 	h := newHouse(t)
 	p := &picture{
-		containers: map[string]container{"seen": h.detector.open(h.holders[containerID]), "idle": h.detector.open(h.holders[containerID])},
+		containers: map[string]container{"seen": h.detector.open(t.Context(), h.holders[containerID]), "idle": h.detector.open(t.Context(), h.holders[containerID])},
 		sightings:  []sighting{{Process: registry.Process{Place: registry.Place{Container: "seen"}}}},
 	}
-	h.detector.lookAgain(p)
+	h.detector.lookAgain(t.Context(), p)
 	if len(p.containers["seen"].after.Devices) != 1 {
 		t.Error("the page of a container that was seen was not read again")
 	}

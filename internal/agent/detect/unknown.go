@@ -3,6 +3,7 @@
 package detect
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,7 +28,7 @@ type busyPage struct {
 // usage reads a container's usage page. If the read fails for a cause other than the page's
 // content, usage marks the container as busy or unknown. A page that the tenant has corrupted
 // reports no use.
-func (d *Detector) usage(c *container) limits.Usage {
+func (d *Detector) usage(ctx context.Context, c *container) limits.Usage {
 	if !c.interposed {
 		return limits.Usage{}
 	}
@@ -36,7 +37,7 @@ func (d *Detector) usage(c *container) limits.Usage {
 		return limits.Usage{}
 	}
 	path := filepath.Join(dir, limits.UsageFile)
-	d.cut(c, path)
+	d.cut(ctx, c, path)
 	usage, err := limits.ReadUsage(path)
 	if err == nil {
 		return usage
