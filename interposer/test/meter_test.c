@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This test covers the meter's charges for work of several streams. The meter creates no more
-// events than the streams can have in progress. The simulated driver counts events. The driver's
-// clock only runs while work runs.
+// events than the streams can have in progress. The simulated driver counts events.
 
 #include "time/meter.h"
 
@@ -11,67 +10,11 @@
 
 #include "check.h"
 #include "events.h"
-#include "pages/pages.h"
+#include "meter_work.h"
 #include "time/events.h"
-#include "time/forget.h"
 #include "time/idle.h"
-#include "time/segment.h"
 
 enum { contexts = 2, streams_of_each = 2, turns = 1000 };
-
-static const uint64_t work_ns = 1200000;
-
-static uint64_t clock_ns = 1000000000; // less than the machine's uptime
-static const uint64_t *program_ns = &clock_ns; // the program's time, which may be ahead of its work
-
-// The agent reports that no other container uses the GPU.
-static const struct vg_limits_page limits = {.others_looks = {UINT64_C(1) << VG_LEASE_PPM_BITS}};
-static struct vg_usage_page usage;
-static const struct vg_pages pages = {.limits = &limits, .usage = &usage};
-
-static uint64_t real_ns(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
-
-static uint64_t work_time(void)
-{
-	return clock_ns;
-}
-
-static uint64_t program_time(void)
-{
-	return *program_ns;
-}
-
-static CUstream stream_of(uint64_t context, uint64_t number)
-{
-	return (CUstream)(uintptr_t)(context << 20 | (number + 1) << 4);
-}
-
-static void forget_stream(struct vg_meter *meter, CUstream stream)
-{
-	vg_forget(meter, vg_end_stream, (uint64_t)(uintptr_t)stream);
-}
-
-// launch runs work of a class, and returns the charge.
-static int64_t launch(struct vg_meter *meter, uint64_t context, uint64_t number, uint64_t key, uint64_t prior)
-{
-	struct vg_class *class = vg_estimate_of(&meter->estimates, key, prior);
-	struct vg_stream *stream = vg_meter_stream(meter, stream_of(context, number), context, 0);
-	int64_t charge = vg_meter_charge(meter, class);
-	bool after;
-
-	CHECK(stream);
-	after = vg_segment_before(meter, stream, class, charge, clock_ns, false);
-	clock_ns += work_ns;
-	if (after)
-		vg_segment_after(meter, stream, false);
-	return charge;
-}
 
 // Work is charged its actual time, even if each piece is the first of its kind.
 static void test_nothing_is_known(void)
@@ -230,13 +173,6 @@ static void test_contexts_in_turn(void)
 
 // ---- launches of several threads
 
-// enter enters work of a class for a thread that has not launched the work yet.
-static struct vg_on_way *enter(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class)
-{
-	vg_segment_before(meter, stream, class, (int64_t)class->ns, clock_ns, false);
-	return vg_meter_on_way_begin(stream);
-}
-
 // end passes the work to the driver.
 static void end(struct vg_meter *meter, struct vg_stream *stream, struct vg_on_way *on_way)
 {
@@ -266,13 +202,6 @@ static void test_launching(void)
 	CHECK(class->measured);
 	CHECK(class->ns > work_ns - work_ns / 50 && class->ns < work_ns + work_ns / 50);
 	CHECK(meter.owed > 2 * (int64_t)work_ns && meter.owed < 3 * (int64_t)work_ns);
-}
-
-// charge enters work of a class, and charges the work.
-static struct vg_on_way *charge(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class)
-{
-	meter->owed += (int64_t)class->ns;
-	return enter(meter, stream, class);
 }
 
 // A launch that fails is refunded once, and does not prevent the measurement of its segment. Another
@@ -376,184 +305,6 @@ static void test_too_short(void)
 	CHECK(meter.settled > 0);
 }
 
-// ---- streams and contexts that end before their work was measured
-
-static uint64_t unmeasured_since(void)
-{
-	return usage.slots[0].devices[0].unmeasured_ns;
-}
-
-// Work of unknown length is measured even if its stream is destroyed. Until the measurement, the
-// slot holds the time since which unmeasured work exists.
-static void test_streams_that_are_gone(void)
-{
-	static struct vg_meter meter = {.pages = &pages};
-	uint64_t before = clock_ns;
-	int events = events_count;
-
-	program_ns = &before;
-	for (uint64_t key = 1; key <= streams_of_each; key++) {
-		meter.owed += launch(&meter, 1, key, key, 50000);
-		forget_stream(&meter, stream_of(1, key));
-	}
-	vg_events_read(&meter, clock_ns);
-	CHECK_EQUAL(meter.unmeasured.count, streams_of_each);
-	CHECK_EQUAL(unmeasured_since(), before);
-	program_ns = &clock_ns;
-	vg_events_read(&meter, clock_ns);
-	vg_meter_drop_gone(&meter);
-	CHECK(llabs(meter.owed - streams_of_each * (int64_t)work_ns) < 1000);
-	CHECK_EQUAL(meter.unmeasured.count, 0);
-	CHECK_EQUAL(unmeasured_since(), 0);
-	CHECK(!meter.streams[0].used);
-	vg_meter_drop_event(&meter.base);
-	CHECK_EQUAL(events_count, events);
-}
-
-// Known work needs no measurement, so that its stream is dropped at once.
-static void test_streams_of_known_work(void)
-{
-	static struct vg_meter meter = {.pages = &pages};
-	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, work_ns);
-
-	vg_estimate_observe(class, work_ns, 0, clock_ns);
-	launch(&meter, 1, 0, 1, work_ns);
-	CHECK_EQUAL(unmeasured_since(), 0);
-	forget_stream(&meter, stream_of(1, 0));
-	CHECK(!meter.streams[0].used);
-}
-
-// enter_unknown enters unfinished work of unknown length that is launched now.
-static void enter_unknown(struct vg_meter *meter, uint64_t context, uint64_t key)
-{
-	struct vg_class *class = vg_estimate_of(&meter->estimates, key, 0);
-
-	vg_segment_before(meter, vg_meter_stream(meter, stream_of(context, key), context, 0), class, 0,
-			real_ns(), false);
-}
-
-// Work lost with its context is charged from its launch to the end of the context. Parallel work
-// counts once.
-static void test_contexts_that_are_gone(void)
-{
-	static const struct timespec pause = {.tv_nsec = 10000000};
-	static struct vg_meter meter = {
-		.pages = &pages,
-		.mutex = {.rank = VG_RANK_METER},
-	};
-	uint64_t began = real_ns();
-	int64_t owed;
-
-	enter_unknown(&meter, 1, 1);
-	enter_unknown(&meter, 1, 2);
-	enter_unknown(&meter, 2, 3);
-	CHECK_EQUAL(meter.unmeasured.count, 3);
-	nanosleep(&pause, NULL);
-	vg_forget(&meter, vg_end_context, 1);
-	CHECK_EQUAL(meter.owed, 0);
-	CHECK(unmeasured_since() >= began);
-	nanosleep(&pause, NULL);
-	vg_forget(&meter, vg_end_left, 1);
-	owed = meter.owed;
-	CHECK(owed >= 2 * pause.tv_nsec && (uint64_t)owed <= real_ns() - began);
-	CHECK_EQUAL(meter.unmeasured.count, 1);
-	nanosleep(&pause, NULL);
-	vg_forget(&meter, vg_end_context, 2);
-	vg_forget(&meter, vg_end_left, 2);
-	CHECK(meter.owed >= owed + pause.tv_nsec && (uint64_t)meter.owed <= real_ns() - began);
-	CHECK_EQUAL(unmeasured_since(), 0);
-}
-
-// If the end of a context fails, the context's work is measured as if no end had been tried.
-static void test_contexts_that_live_on(void)
-{
-	static struct vg_meter meter = {
-		.pages = &pages,
-		.mutex = {.rank = VG_RANK_METER},
-	};
-	uint64_t before = clock_ns;
-
-	program_ns = &before;
-	meter.owed += launch(&meter, 1, 0, 1, 50000);
-	vg_forget(&meter, vg_end_context, 1);
-	program_ns = &clock_ns;
-	vg_events_read(&meter, clock_ns);
-	CHECK_EQUAL(meter.unmeasured.count, 1); // the driver is not queried meanwhile
-	vg_forget(&meter, vg_end_kept, 1);
-	vg_events_read(&meter, clock_ns);
-	CHECK(llabs(meter.owed - (int64_t)work_ns) < 1000);
-	CHECK_EQUAL(meter.unmeasured.count, 0);
-	vg_meter_drop_gone(&meter);
-	CHECK(meter.streams[0].used && vg_stream_is_empty(&meter.streams[0]));
-}
-
-// A thread may try to end a context while another thread's launch is in progress. If the end fails,
-// the work is measured in full.
-static void test_launch_beside_a_failed_end(void)
-{
-	static struct vg_meter meter = {
-		.pages = &pages,
-		.mutex = {.rank = VG_RANK_METER},
-	};
-	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
-	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, 50000);
-	struct vg_on_way *on_way = charge(&meter, stream, class);
-
-	vg_forget(&meter, vg_end_context, 1);
-	vg_forget(&meter, vg_end_kept, 1);
-	CHECK_EQUAL(meter.unmeasured.count, 1);
-	clock_ns += work_ns;
-	vg_meter_on_way_end(on_way);
-	vg_segment_after(&meter, vg_meter_stream(&meter, stream_of(1, 0), 1, 0), false);
-	vg_events_read(&meter, clock_ns);
-	CHECK_EQUAL(meter.unmeasured.count, 0);
-	CHECK(llabs(meter.owed - (int64_t)work_ns) < 1000);
-	CHECK(llabs((int64_t)class->ns - (int64_t)work_ns) < 1000);
-}
-
-// While a thread tries to end a context, only launches record events in the context's streams.
-static void test_streams_of_an_ending_context(void)
-{
-	static struct vg_meter meter = {
-		.pages = &pages,
-		.mutex = {.rank = VG_RANK_METER},
-	};
-	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
-	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, 50000);
-
-	vg_estimate_observe(class, 50000, 0, clock_ns);
-	vg_segment_before(&meter, stream, class, 50000, clock_ns, false);
-	vg_forget(&meter, vg_end_context, 1);
-	vg_segment_close_all(&meter, 1, 0, clock_ns);
-	CHECK(stream->open);
-	vg_forget(&meter, vg_end_kept, 1);
-	vg_segment_close_all(&meter, 1, 0, clock_ns);
-	CHECK(!stream->open);
-}
-
-// Known work of a destroyed stream, behind unknown work, causes no further query.
-static void test_known_work_behind_unknown(void)
-{
-	static const uint64_t short_ns = 50000;
-	static struct vg_meter meter = {
-		.pages = &pages,
-		.mutex = {.rank = VG_RANK_METER},
-	};
-	uint64_t before = clock_ns;
-
-	vg_estimate_observe(vg_estimate_of(&meter.estimates, 2, short_ns), short_ns, 0, clock_ns);
-	program_ns = &before;
-	launch(&meter, 1, 0, 1, 50000);
-	launch(&meter, 1, 0, 2, short_ns);
-	CHECK(meter.streams[0].open);
-	forget_stream(&meter, stream_of(1, 0));
-	CHECK(meter.streams[0].gone && !meter.streams[0].open);
-	program_ns = &clock_ns;
-	vg_events_read(&meter, clock_ns);
-	CHECK_EQUAL(meter.outstanding, 0);
-	CHECK_EQUAL(meter.pieces, 0);
-}
-
 static void test_cover_counts_time_once(void)
 {
 	struct vg_cover covers[vg_covers];
@@ -588,13 +339,6 @@ int main(void)
 	test_launch_that_hangs();
 	test_waits_beside_launches();
 	test_too_short();
-	test_streams_that_are_gone();
-	test_streams_of_known_work();
-	test_contexts_that_are_gone();
-	test_contexts_that_live_on();
-	test_launch_beside_a_failed_end();
-	test_streams_of_an_ending_context();
-	test_known_work_behind_unknown();
 	test_cover_counts_time_once();
 	return 0;
 }

@@ -135,8 +135,8 @@ static bool vg_launch_joins(const struct vg_launch *launch)
 }
 
 // vg_launch_cannot_see reports whether work of unknown length could not be measured, and must wait.
-// The work's stream has no free segment, or too much work of unknown length is unfinished. After vg_stuck_ns the launch proceeds, because the program's progress may depend on
-// the launch.
+// The work's stream has no free segment, or too much work of unknown length is unfinished. After
+// vg_stuck_ns the launch proceeds, because the program's progress may depend on the launch.
 static bool vg_launch_cannot_see(const struct vg_launch *launch)
 {
 	struct vg_stream *stream = launch->stream;
