@@ -325,7 +325,8 @@ func (p *planner) divide(s step, order []int) bool {
 	return false
 }
 
-// divideOver spreads a share over some GPUs, and finds GPUs in order for all later shares.
+// divideOver spreads a share over some GPUs, and finds GPUs in order for all later shares. A rest that
+// is smaller than the smallest piece results from rounding, and is dropped.
 func (p *planner) divideOver(s step, some, order []int) bool {
 	t := p.todo[s.task]
 	share := t.shares[s.share]
@@ -337,15 +338,14 @@ func (p *planner) divideOver(s step, some, order []int) bool {
 			pieces++
 		}
 	}
-	if rest == 0 && p.placeShare(step{s.task, s.share + 1}, order, 0) {
+	if rest < share.SplitPPM && p.placeShare(step{s.task, s.share + 1}, order, 0) {
 		return true
 	}
 	p.giveBack(t.container, pieces)
 	return false
 }
 
-// largest returns the largest part of a share, at most rest, that fits on a card. The part is all
-// of rest, or a multiple of the share's smallest piece.
+// largest returns the largest multiple of a share's smallest piece, at most rest, that fits on a card.
 func (p *planner) largest(container, g int, share request.Share, rest uint32) uint32 {
 	fits := func(ppm uint32) bool {
 		ok := p.take(container, g, share.Piece(ppm))
@@ -354,12 +354,12 @@ func (p *planner) largest(container, g int, share request.Share, rest uint32) ui
 		}
 		return ok
 	}
-	if rest == 0 || fits(rest) {
-		return rest
-	}
 	unit := share.SplitPPM
-	units := sort.Search(int((rest-1)/unit), func(n int) bool { return !fits(uint32(n+1) * unit) })
-	return uint32(units) * unit
+	units := rest / unit
+	if units == 0 || fits(units*unit) {
+		return units * unit
+	}
+	return unit * uint32(sort.Search(int(units-1), func(n int) bool { return !fits(uint32(n+1) * unit) }))
 }
 
 // limitOn returns the memory that a share may use of a GPU's usable memory. limitOn

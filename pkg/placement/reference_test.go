@@ -263,15 +263,14 @@ func (p *reference) divide(s step, order []int) bool {
 			pieces++
 		}
 	}
-	if rest == 0 && p.placeShare(step{s.task, s.share + 1}, order, 0) {
+	if rest < share.SplitPPM && p.placeShare(step{s.task, s.share + 1}, order, 0) {
 		return true
 	}
 	p.giveBack(t.container, pieces)
 	return false
 }
 
-// largest returns the largest part of a share, at most rest, that fits on a card. The part is all
-// of rest, or a multiple of the share's smallest piece.
+// largest returns the largest multiple of a share's smallest piece, at most rest, that fits on a card.
 func (p *reference) largest(container, g int, share request.Share, rest uint32) uint32 {
 	fits := func(ppm uint32) bool {
 		ok := p.take(container, g, share.Piece(ppm))
@@ -280,12 +279,12 @@ func (p *reference) largest(container, g int, share request.Share, rest uint32) 
 		}
 		return ok
 	}
-	if rest == 0 || fits(rest) {
-		return rest
-	}
 	unit := share.SplitPPM
-	units := sort.Search(int((rest-1)/unit), func(n int) bool { return !fits(uint32(n+1) * unit) })
-	return uint32(units) * unit
+	units := rest / unit
+	if units == 0 || fits(units*unit) {
+		return units * unit
+	}
+	return unit * uint32(sort.Search(int(units-1), func(n int) bool { return !fits(uint32(n+1) * unit) }))
 }
 
 // take allocates a share on a card to a container, if the share fits on the card.

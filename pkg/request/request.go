@@ -75,7 +75,8 @@ type Share struct {
 	// GPUs, if not empty, are the UUIDs of the only acceptable GPUs.
 	GPUs []string `json:"gpus,omitempty"`
 	// SplitPPM, if not 0, allows the division of a share that fits no single GPU. The pieces are
-	// multiples of SplitPPM.
+	// multiples of SplitPPM. Since SplitPPM is rounded down, the sum of the pieces may be
+	// smaller than the share by less than SplitPPM.
 	SplitPPM uint32 `json:"splitPPM,omitempty"`
 }
 

@@ -52,7 +52,7 @@ func Format(asked request.Pod, allocations []placement.Allocation) (string, erro
 					break
 				}
 				all[a.Container] = append(all[a.Container], d.UUID+":"+strconv.FormatUint(uint64(d.ComputePPM), 10))
-				if rest -= min(d.ComputePPM, rest); rest == 0 {
+				if rest -= min(d.ComputePPM, rest); rest < share.SplitPPM {
 					break
 				}
 			}
@@ -134,7 +134,7 @@ func bindShares(shares []request.Share, entries []string, gpus []gpu.GPU) ([]req
 			}
 			one.GPUs, one.SplitPPM = []string{uuid}, 0
 			bound = append(bound, one)
-			if rest -= piece; rest == 0 {
+			if rest -= piece; rest == 0 || rest < share.SplitPPM {
 				break
 			}
 		}
