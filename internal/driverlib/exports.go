@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/leased"
 	"github.com/nri-vgpu/nri-vgpu/internal/machine"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
@@ -68,7 +69,7 @@ const (
 
 // ReadExports returns the exports of a driver's library, sorted by name.
 func ReadExports(path string, kind Kind) ([]Export, error) {
-	file, err := os.Open(path)
+	file, err := leased.Open(path, os.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("open the driver's library: %w", err)
 	}

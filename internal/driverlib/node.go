@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/leased"
 )
 
 // Node maintains variants of the interposer's libraries for the node's driver. The
@@ -27,7 +29,8 @@ type Node struct {
 	mu      sync.Mutex
 	seen    map[string]stamp
 	variant Variant
-	// again reports whether the last attempt, at the time tried, failed because of nri-vgpu's files.
+	// again reports whether the last attempt, at the time tried, failed because of nri-vgpu's files, or
+	// of a lease on a file.
 	again bool
 	tried time.Time
 }
@@ -43,8 +46,8 @@ type stamp struct {
 }
 
 // Dir returns the directory of the libraries for the current driver. Dir is cheap
-// while the driver's files are unchanged. If the libraries could not be written, Dir tries again
-// after retryPause.
+// while the driver's files are unchanged. If the libraries could not be written, or a process
+// has a lease on a file, Dir tries again after retryPause.
 func (n *Node) Dir() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -53,7 +56,7 @@ func (n *Node) Dir() string {
 	changed := n.seen == nil || !same(n.seen, seen)
 	if changed || n.again && time.Since(n.tried) >= retryPause {
 		variant, err := Make(n.Plain, n.Parent, driver)
-		n.seen, n.variant, n.again, n.tried = seen, variant, errors.As(err, new(fileError)), time.Now()
+		n.seen, n.variant, n.again, n.tried = seen, variant, errors.As(err, new(fileError)) || errors.Is(err, leased.Err), time.Now()
 		if changed || !n.again {
 			n.Changed(variant, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-vgpu/nri-vgpu/interposer/symbols"
 )
@@ -103,6 +104,50 @@ func TestAFullDiskDelaysTheLibraries(t *testing.T) {
 	n.tried = n.tried.Add(-retryPause)
 	if made := n.Dir(); made == plain || reports != 2 {
 		t.Errorf("%s after %d reports", made, reports)
+	}
+}
+
+// TestALeaseDelaysNoLibraries checks that leases on the files of nri-vgpu and of the driver do not delay
+// the agent. After the end of a lease, the agent makes the libraries.
+func TestALeaseDelaysNoLibraries(t *testing.T) {
+	dir := t.TempDir()
+	n := Node{Plain: filepath.Join(dir, "plain"), Parent: filepath.Join(dir, "drivers"), Changed: func(Variant, error) {}}
+	if err := os.CopyFS(n.Plain, os.DirFS(filepath.Join(build, "lib"))); err != nil {
+		t.Fatal(err)
+	}
+	at := driver(t, cuda, "cuInit", "cuGetProcAddress", "cuMemAlloc_v2")
+	n.Find = func() Paths { return Paths{cuda.Name: at} }
+	made := n.Dir()
+	if made == n.Plain {
+		t.Fatal("no libraries were made")
+	}
+	for _, c := range []struct{ path, want string }{
+		{filepath.Join(made, cuda.Name), made},
+		{filepath.Join(n.Plain, cuda.Name), n.Plain},
+		{at, n.Plain},
+	} {
+		tenant, err := os.Open(c.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := unix.FcntlInt(tenant.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+			t.Fatal(err)
+		}
+		n.seen = nil // as in another agent
+		begin := time.Now()
+		if got := n.Dir(); got != c.want {
+			t.Errorf("with a lease on %s: %s, want %s", c.path, got, c.want)
+		}
+		if took := time.Since(begin); took > 20*time.Second {
+			t.Errorf("with a lease on %s, the agent waited for %v", c.path, took)
+		}
+		if err := tenant.Close(); err != nil {
+			t.Fatal(err)
+		}
+		n.tried = n.tried.Add(-retryPause)
+		if got := n.Dir(); got != made {
+			t.Errorf("after the end of the lease on %s: %s", c.path, got)
+		}
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/leased"
 )
 
 // Paths are the paths of a driver's libraries, by file name.
@@ -49,7 +51,7 @@ func Make(plain, parent string, driver Paths) (Variant, error) {
 	made := false
 	var errs []error
 	for _, kind := range Kinds {
-		content, err := os.ReadFile(filepath.Join(plain, kind.Name))
+		content, err := leased.Read(filepath.Join(plain, kind.Name), maxLibrary)
 		if err != nil {
 			return v.failed(driver, fileError{fmt.Errorf("read nri-vgpu's library, which its installation writes: %w", err)})
 		}
@@ -150,10 +152,15 @@ func write(path string, content []byte) error {
 	return errors.Join(err, file.Chmod(0o755), file.Sync(), file.Close())
 }
 
-// holds reports whether a directory contains files with these names and contents.
+// holds reports whether a directory contains files with these names and contents. Of a file with a
+// lease, holds compares only the size. Only root on the node can write to the directory.
 func holds(dir string, contents map[string][]byte) bool {
 	for name, content := range contents {
-		have, err := os.ReadFile(filepath.Join(dir, name))
+		path := filepath.Join(dir, name)
+		have, err := leased.Read(path, maxLibrary)
+		if errors.Is(err, leased.Err) && leased.HasSize(path, int64(len(content))) {
+			continue
+		}
 		if err != nil || !bytes.Equal(have, content) {
 			return false
 		}

@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/install/standin"
+	"github.com/nri-vgpu/nri-vgpu/internal/leased"
 	"github.com/nri-vgpu/nri-vgpu/internal/machine"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
@@ -128,7 +129,7 @@ func (f file) open() (io.ReadCloser, error) {
 	if f.source == "" {
 		return io.NopCloser(bytes.NewReader(f.content)), nil
 	}
-	return os.Open(f.source)
+	return leased.Open(f.source, os.O_RDONLY)
 }
 
 func (f file) copyTo(path string) (err error) {
@@ -170,7 +171,10 @@ func sync(dir string) error {
 	return nil
 }
 
-// verify compares the installed files with the files of source.
+// verify compares the installed files with the files of source. Containers mount the installed files,
+// and may have leases on the files. verify compares only the size of a file with a lease, because an
+// open of each file would wait for 45 s. A container can only read the file. verify does not replace
+// the file, because running containers must have the same file as the host.
 func verify(source, target string) error {
 	for _, f := range files(source) {
 		path := filepath.Join(target, f.name)
@@ -179,7 +183,10 @@ func verify(source, target string) error {
 			return fmt.Errorf("read %s: %w", f.name, err)
 		}
 		have, err := f.installed(path).checksum()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, leased.Err) && leased.HasSize(path, want.size) {
+			continue
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, leased.Err) {
 			return fmt.Errorf("read the installed files: %w", err)
 		}
 		if err != nil || have != want {
@@ -201,16 +208,22 @@ func (f file) installed(path string) file {
 	return file{link: link}
 }
 
-func (f file) checksum() ([sha256.Size]byte, error) {
-	var sum [sha256.Size]byte
+// checksum identifies a content.
+type checksum struct {
+	hash [sha256.Size]byte
+	size int64
+}
+
+func (f file) checksum() (checksum, error) {
 	r, err := f.open()
 	if err != nil {
-		return sum, err
+		return checksum{}, err
 	}
 	defer r.Close()
 	hash := sha256.New()
-	if _, err := io.Copy(hash, r); err != nil {
-		return sum, err
+	size, err := io.Copy(hash, r)
+	if err != nil {
+		return checksum{}, err
 	}
-	return [sha256.Size]byte(hash.Sum(nil)), nil
+	return checksum{[sha256.Size]byte(hash.Sum(nil)), size}, nil
 }

@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/install/standin"
 	"github.com/nri-vgpu/nri-vgpu/internal/machine"
@@ -155,4 +158,36 @@ func TestInstallLeavesNothingBehindWhenItFails(t *testing.T) {
 			t.Errorf("version %q was taken", version)
 		}
 	}
+}
+
+// TestALeaseDelaysNoInstallation checks that an agent starts although a container has write leases on
+// installed files. An open of such a file would wait for 45 s.
+func TestALeaseDelaysNoInstallation(t *testing.T) {
+	from, dir := source(t, "cuda"), t.TempDir()
+	target, err := Install(from, dir, "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{paths.Vgpuctl, paths.CUDALibrary, paths.Preload} {
+		tenant, err := os.Open(filepath.Join(target, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tenant.Close()
+		if _, err := unix.FcntlInt(tenant.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := func(from string, want error) {
+		t.Helper()
+		begin := time.Now()
+		if _, err := Install(from, dir, "1"); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+		if took := time.Since(begin); took > 20*time.Second {
+			t.Errorf("the installation took %v", took)
+		}
+	}
+	again(from, nil)
+	again(source(t, "longer"), ErrDiffers)
 }

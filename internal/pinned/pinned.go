@@ -17,8 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/nri-vgpu/nri-vgpu/internal/leased"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 )
 
@@ -105,11 +104,11 @@ func (f *Files) keep(path string) error {
 	if f.waiting[path] || f.isOpen(path) {
 		return nil
 	}
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	file, err := leased.Open(path, os.O_RDONLY)
 	switch {
 	case err == nil:
 		f.put(path, file)
-	case errors.Is(err, unix.EAGAIN):
+	case errors.Is(err, leased.Err):
 		f.waiting[path] = true
 		go f.await(path)
 	case !errors.Is(err, fs.ErrNotExist):

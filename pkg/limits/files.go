@@ -16,6 +16,7 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/leased"
 	"github.com/nri-vgpu/nri-vgpu/pkg/limits/internal/layout"
 )
 
@@ -113,8 +114,8 @@ func putInPlace(f *renameio.PendingFile) error {
 // openPage opens an existing page. openPage does not wait for the end of a lease: a tenant may have
 // taken a lease on its page. A lease on a limits page ends soon after.
 func openPage(path string, flag int) (*os.File, error) {
-	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK, 0)
-	if errors.Is(err, unix.EAGAIN) {
+	f, err := leased.Open(path, flag)
+	if errors.Is(err, leased.Err) {
 		ending.end(path)
 		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
 	}

@@ -10,9 +10,10 @@ import (
 )
 
 // TestLeasesDelayNoOtherContainer checks that leases on nri-vgpu's files do not delay programs of other
-// containers, before and after a restart of the agent. An open of a file with a write lease waits for
-// 45 s. The test's runtime has not been restarted since the installation
-// and runs no guard, so leases may delay the restart itself.
+// containers, before and after a restart of the agent. The leases also delay neither the restart nor the
+// start of the next container. An open of a file with a write lease waits for 45 s. The test's runtime has
+// not been restarted since the installation and runs no guard. Therefore, no program keeps the files open
+// during the restart.
 func TestLeasesDelayNoOtherContainer(t *testing.T) {
 	small := testbed.Limits{testbed.Memory: 64}
 	create(t, testbed.Pod("leases", testbed.Container("main", small, "attack", "--way", "lease-files", "--duration", "3600")))
@@ -30,9 +31,15 @@ func TestLeasesDelayNoOtherContainer(t *testing.T) {
 		}
 	}
 	check("with an agent")
+	begin := time.Now()
 	if err := bed.RestartAgent(t.Context(), patience); err != nil {
 		t.Fatal(err)
 	}
 	waitRegistered(t)
+	create(t, testbed.Pod("after-leases", testbed.Container("main", small, "sleep", "3600")))
+	running(t, "after-leases")
+	if took := time.Since(begin); took > 40*time.Second {
+		t.Errorf("a restart and the start of a container took %v", took)
+	}
 	check("with another agent")
 }

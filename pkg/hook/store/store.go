@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -24,8 +23,8 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
-	"golang.org/x/sys/unix"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/leased"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/internal/usagefs"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -289,7 +288,7 @@ func multiprocessors(gpus []gpu.GPU, uuid string) int {
 // each file open that its container had.
 func writePreload(dir string, libraries []string) error {
 	path, content := filepath.Join(dir, paths.Preload), paths.PreloadContent(libraries...)
-	if have, err := readNow(path, int64(len(content))+1); err == nil && bytes.Equal(have, content) {
+	if have, err := leased.Read(path, int64(len(content))+1); err == nil && bytes.Equal(have, content) {
 		return nil
 	}
 	err := renameio.WriteFile(path, content, 0o644, renameio.IgnoreUmask())
@@ -297,17 +296,6 @@ func writePreload(dir string, libraries []string) error {
 		return fmt.Errorf("write the container's ld.so.preload: %w", err)
 	}
 	return nil
-}
-
-// readNow reads at most the first bytes of a file. If a process of a container has a lease on the file,
-// readNow does not wait, and returns EAGAIN.
-func readNow(path string, most int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // envelope is the content of assignment.json and assignments.json.
@@ -357,8 +345,8 @@ func readAssignment(path string) (placement.Allocation, error) {
 
 // readEnvelope reads a file that writeAssignment wrote.
 func readEnvelope(path string, given any) error {
-	data, err := readNow(path, maxAssignmentSize+1)
-	if errors.Is(err, unix.EAGAIN) {
+	data, err := leased.Read(path, maxAssignmentSize+1)
+	if errors.Is(err, leased.Err) {
 		return fmt.Errorf("%w: %w", errAssignmentBusy, err)
 	}
 	if err != nil {
