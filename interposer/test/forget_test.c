@@ -4,6 +4,7 @@
 
 #include "time/forget.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -64,6 +65,63 @@ static void test_streams_of_known_work(void)
 	launch(&meter, 1, 0, 1, work_ns);
 	CHECK_EQUAL(unmeasured_since(), 0);
 	forget_stream(&meter, stream_of(1, 0));
+	CHECK(!meter.streams[0].used);
+}
+
+struct launching {
+	struct vg_meter *meter;
+	struct vg_on_way *on_way;
+};
+
+// end_launch ends a launch after a while, like the thread that launches.
+static void *end_launch(void *launching)
+{
+	static const struct timespec pause = {.tv_nsec = 5000000};
+	struct vg_meter *meter = ((struct launching *)launching)->meter;
+
+	nanosleep(&pause, NULL);
+	clock_ns += work_ns;
+	vg_meter_on_way_end(((struct launching *)launching)->on_way);
+	CHECK(vg_meter_lock(meter, 1000000000));
+	vg_segment_after(meter, vg_meter_stream(meter, stream_of(1, 0), 1, 0), false);
+	vg_meter_unlock(meter);
+	return NULL;
+}
+
+// A thread may destroy a stream while another thread launches work of unknown length. The work is
+// measured.
+static void test_launch_beside_the_end(void)
+{
+	static struct vg_meter meter = {
+		.pages = &pages,
+		.mutex = {.rank = VG_RANK_METER},
+	};
+	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, 50000);
+	struct launching launching = {&meter, charge(&meter, stream, class)};
+	pthread_t thread;
+
+	CHECK_EQUAL(pthread_create(&thread, NULL, end_launch, &launching), 0);
+	forget_stream(&meter, stream_of(1, 0));
+	CHECK_EQUAL(pthread_join(thread, NULL), 0);
+	vg_events_read(&meter, clock_ns);
+	CHECK(llabs(meter.owed - (int64_t)work_ns) < 1000);
+	CHECK_EQUAL(meter.unmeasured.count, 0);
+}
+
+// The end of a stream does not wait for long, because a launch may wait for another thread.
+static void test_launch_that_hangs(void)
+{
+	static struct vg_meter meter = {
+		.pages = &pages,
+		.mutex = {.rank = VG_RANK_METER},
+	};
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, 50000);
+	uint64_t began = real_ns();
+
+	charge(&meter, vg_meter_stream(&meter, stream_of(1, 0), 1, 0), class);
+	forget_stream(&meter, stream_of(1, 0));
+	CHECK(real_ns() - began < 500000000);
 	CHECK(!meter.streams[0].used);
 }
 
@@ -203,6 +261,8 @@ int main(void)
 	events_install(work_time, program_time);
 	test_streams_that_are_gone();
 	test_streams_of_known_work();
+	test_launch_beside_the_end();
+	test_launch_that_hangs();
 	test_contexts_that_are_gone();
 	test_contexts_that_live_on();
 	test_launch_beside_a_failed_end();

@@ -2,13 +2,15 @@
 
 #include "forget.h"
 
+#include <sched.h>
+
 #include "base/now.h"
 #include "driver/handle.h"
 #include "events.h"
 #include "segment.h"
 
 // vg_end_wait_ns is the longest time for which the end of a stream or context waits for a thread
-// that is calling the driver.
+// that is calling the driver, with or without the meter.
 static const uint64_t vg_end_wait_ns = 20000000;
 
 // vg_forget_lock locks the meter for an object that is about to end. The meter's holder may be
@@ -29,29 +31,41 @@ static bool vg_forget_lock(struct vg_meter *meter)
 }
 
 // vg_forget_close records the end event of work of unknown length before the work's stream ends, so
-// that the work is still measured.
-static void vg_forget_close(struct vg_meter *meter, uint64_t key)
+// that the work is still measured. vg_forget_close reports whether the work may not be in the stream
+// yet, because another thread is launching the work.
+static bool vg_forget_close(struct vg_meter *meter, uint64_t key)
 {
+	bool launching = false;
+
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
 		struct vg_stream *stream = &meter->streams[i];
 
 		if (vg_handle_key(stream->handle) == key && !stream->thread && !stream->gone && stream->open &&
 		    vg_stream_segment(stream)->fresh)
-			vg_segment_close(stream, false);
+			launching |= !vg_segment_close(stream, false) && atomic_load(&stream->on_way->count) > 0;
 	}
+	return launching;
 }
 
 void vg_forget(struct vg_meter *meter, enum vg_end kind, uint64_t key)
 {
-	if (!vg_forget_lock(meter)) {
-		atomic_store(&meter->stale, true);
-		return;
+	uint64_t now = vg_now();
+	uint64_t until = now + vg_end_wait_ns;
+
+	for (;;) {
+		if (!vg_forget_lock(meter)) {
+			atomic_store(&meter->stale, true);
+			return;
+		}
+		if (kind != vg_end_stream || !vg_forget_close(meter, key) || now >= until)
+			break;
+		vg_meter_unlock(meter);
+		sched_yield();
+		now = vg_now();
 	}
 	// The events can be read only before the context ends.
 	if (kind == vg_end_context)
-		vg_events_read(meter, vg_now());
-	else if (kind == vg_end_stream)
-		vg_forget_close(meter, key);
+		vg_events_read(meter, now);
 	vg_meter_drop(meter, kind, key);
 	vg_meter_unlock(meter);
 }
