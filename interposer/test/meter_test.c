@@ -11,6 +11,7 @@
 #include "check.h"
 #include "events.h"
 #include "meter_work.h"
+#include "stand_in.h"
 #include "time/events.h"
 #include "time/idle.h"
 
@@ -258,7 +259,8 @@ static void test_only_failed_launches(void)
 	CHECK_EQUAL(meter.unmeasured.count, 0);
 }
 
-// The segment waits no longer than vg_stuck_ns. Afterwards, the segment is not measured.
+// The segment waits no longer than vg_stuck_ns. Afterwards, the segment is not measured, and its work
+// of unknown length is charged all time since the launch.
 static void test_launch_that_hangs(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
@@ -270,10 +272,34 @@ static void test_launch_that_hangs(void)
 	CHECK(!vg_segment_close(stream, false));
 	nanosleep(&pause, NULL);
 	CHECK(vg_segment_close(stream, false));
-	vg_events_read(&meter, clock_ns);
+	vg_events_read(&meter, vg_now());
 	CHECK(!class->measured);
+	CHECK(meter.owed >= pause.tv_nsec - (int64_t)class->ns);
 	CHECK(!vg_meter_on_way_end(on_way));
 	CHECK_EQUAL(atomic_load(&on_way->count), 0);
+}
+
+static CUresult stream_is_idle(CUstream stream)
+{
+	CHECK(stream);
+	return CUDA_SUCCESS;
+}
+
+// If a thread cannot lock the meter after its launch of unknown length, the next launch records the
+// event. The charge is at least the length.
+static void test_launch_beside_a_stuck_meter(void)
+{
+	static struct vg_meter meter = {.pages = &pages};
+	struct vg_stream *stream = vg_meter_stream(&meter, stream_of(1, 0), 1, 0);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, work_ns / 20);
+
+	DRIVER(cuStreamQuery, stream_is_idle);
+	vg_estimate_observe(vg_estimate_of(&meter.estimates, 2, 0), work_ns, 0, clock_ns);
+	CHECK(!vg_meter_on_way_end(charge(&meter, stream, class)));
+	clock_ns += 10 * work_ns;
+	launch(&meter, 1, 0, 2, 0);
+	vg_events_read(&meter, clock_ns);
+	CHECK(meter.owed >= 10 * (int64_t)work_ns);
 }
 
 // A wait of another thread does not show that a launch in progress is done.
@@ -336,6 +362,7 @@ int main(void)
 	test_launching();
 	test_failed_launches();
 	test_only_failed_launches();
+	test_launch_beside_a_stuck_meter();
 	test_launch_that_hangs();
 	test_waits_beside_launches();
 	test_too_short();

@@ -290,36 +290,36 @@ static void vg_settle_alone(struct vg_meter *meter, const struct vg_segment *seg
 	meter->owed += took.ns - charged;
 }
 
-// vg_segment_unreadable records that the driver returned an error for a segment's event. Work of
-// unknown length is charged all time since its launch, because a kernel that ends with an exception
-// leaves no measurement.
-static void vg_segment_unreadable(struct vg_meter *meter, struct vg_stream *stream,
-				  const struct vg_segment *segment, uint64_t now)
-{
-	stream->failures++;
-	if (segment->fresh)
-		vg_meter_lose(meter, segment, now);
-}
-
-static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
-			    struct vg_segment *segment, uint64_t now)
+// vg_segment_interval sets `interval` to the time between a segment's events, and reports whether
+// that time is a measurement of the segment. The time of work of unknown length may contain idle time.
+static bool vg_segment_interval(struct vg_stream *stream, const struct vg_segment *segment, int64_t *interval)
 {
 	const struct vg_segment *before = &stream->ring[(stream->tail + vg_ring - 1) % vg_ring];
-	struct vg_took took;
-	int64_t interval, fresh;
 
-	if (!segment->covered || segment->count == 0 || segment->dirty)
-		return;
-	if (!vg_stream_elapsed(segment->chained ? before->end : segment->begin, segment->end, &interval)) {
-		vg_segment_unreadable(meter, stream, segment, now);
-		return;
+	if (!segment->covered || segment->count == 0 || segment->dirty || (segment->fresh && segment->early))
+		return false;
+	if (!vg_stream_elapsed(segment->chained ? before->end : segment->begin, segment->end, interval)) {
+		stream->failures++;
+		return false;
 	}
 	stream->failures = 0;
 	// With several streams, a little idle time may be measured as work. This error is smaller
 	// than the error of a charge by estimate, which would be added to the other streams'
 	// charges.
-	if (segment->idle > (segment->many ? interval / vg_idle_part : 0))
+	return segment->fresh || segment->idle <= (segment->many ? *interval / vg_idle_part : 0);
+}
+
+static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
+			    struct vg_segment *segment, uint64_t now)
+{
+	struct vg_took took;
+	int64_t interval, fresh;
+
+	if (!vg_segment_interval(stream, segment, &interval)) {
+		if (segment->fresh && segment->pieces)
+			vg_meter_lose(meter, segment, now);
 		return;
+	}
 	fresh = segment->many ? vg_fresh_part(meter, stream, segment, segment->lead + interval) : interval;
 	took = vg_own_part(meter, segment, interval, fresh, now);
 	if (segment->key && !segment->idle) {
@@ -335,13 +335,12 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 
 // vg_segment_done reports whether a segment is done. If the driver returns an error, the segment
 // counts as done and is not measured.
-static bool vg_segment_done(struct vg_meter *meter, struct vg_stream *stream, struct vg_segment *segment,
-			    uint64_t now)
+static bool vg_segment_done(struct vg_stream *stream, struct vg_segment *segment)
 {
 	CUresult result = VG_CALL(cuEventQuery, segment->end);
 
 	if (result && result != CUDA_ERROR_NOT_READY) {
-		vg_segment_unreadable(meter, stream, segment, now);
+		stream->failures++;
 		segment->dirty = true;
 	}
 	return result != CUDA_ERROR_NOT_READY;
@@ -361,7 +360,7 @@ void vg_events_read(struct vg_meter *meter, uint64_t now)
 		while (!stream->held && stream->tail != stream->head) {
 			struct vg_segment *segment = &stream->ring[stream->tail % vg_ring];
 
-			if (!vg_segment_done(meter, stream, segment, now))
+			if (!vg_segment_done(stream, segment))
 				break;
 			vg_segment_read(meter, stream, segment, now);
 			vg_meter_settle(meter, segment);
