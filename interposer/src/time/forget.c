@@ -10,7 +10,7 @@
 #include "segment.h"
 
 // vg_end_wait_ns is the longest time for which the end of a stream or context waits for a thread
-// that is calling the driver, with or without the meter.
+// that is calling the driver. The thread holds the meter, or launches work.
 static const uint64_t vg_end_wait_ns = 20000000;
 
 // vg_forget_lock locks the meter for an object that is about to end. The meter's holder may be
