@@ -4,8 +4,8 @@
 # repository. The script prints only progress and problems.
 #
 #   lint.sh            every check
-#   lint.sh CHECK...   only these: spdx, words, sentences, gofmt, golangci-lint, imports, clayers,
-#                      cppcheck, shellcheck
+#   lint.sh CHECK...   only these: spdx, words, sentences, gofmt, golangci-lint, imports, align,
+#                      clayers, cppcheck, shellcheck
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -84,6 +84,10 @@ check_imports() {
   go run ./tools/imports
 }
 
+check_align() {
+  go run ./tools/align
+}
+
 check_clayers() {
   go run ./tools/clayers interposer/src/layers.txt gpusim/layers.txt
 }
@@ -107,7 +111,7 @@ checks=("$@")
 if ((${#checks[@]} == 0)); then
   need cppcheck
   need shellcheck
-  checks=(spdx words sentences gofmt golangci-lint imports clayers cppcheck shellcheck)
+  checks=(spdx words sentences gofmt golangci-lint imports align clayers cppcheck shellcheck)
 fi
 for check in "${checks[@]}"; do
   declare -F "check_$check" >/dev/null || { echo "lint: there is no check $check" >&2; exit 2; }
