@@ -22,9 +22,9 @@ GOBUILD := $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 STRESS_PKGS  := ./test/storm ./test/vgpuctl ./test/programs
 UNIT_PKGS    := $$($(GO) list ./... | grep -v -e '/test/cluster$$' -e /test/e2e -e /test/chaos -e /test/storm -e /test/vgpuctl -e /test/programs -e /test/volcano -e /test/scheduling)
 
-# The Kubernetes components in test/cluster/components have the same flags, so that the scheduler
-# and the components share compiled packages.
-IN_SCHEDULER := CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath' GOWORK=off $(GO)
+# The Kubernetes components in test/cluster/components have the same flags, and tools/align keeps their
+# versions equal, so that all these programs share compiled packages.
+IN_SCHEDULER := CGO_ENABLED=0 GOWORK=off $(GO)
 # nri-vgpu-scheduler reports the version of its kube-scheduler.
 SCHEDULER_STAMP := -X k8s.io/component-base/version.gitVersion=$(shell sed -n 's/^	k8s.io\/kubernetes \(v[^ ]*\).*/\1/p' scheduler/go.mod)
 

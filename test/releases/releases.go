@@ -158,7 +158,7 @@ func compile(ctx context.Context, dir, version string) error {
 		cmd.Dir = dir
 		// If make runs the tests, the variables of make must not apply.
 		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=", "CGO_ENABLED="+step.cgo,
-			"GOFLAGS=-trimpath -tags=grpcnotrace,netgo,osusergo", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
+			"GOFLAGS=-trimpath -tags=grpcnotrace,netgo,osusergo -gcflags=all=-dwarf=false", "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
 		if err := run(cmd); err != nil {
 			return err
 		}

@@ -219,8 +219,13 @@ func compile(ctx context.Context, source, dir string, m Module) ([]byte, error) 
 	return cmd.CombinedOutput()
 }
 
+// sharedTags are the Makefile's tags. buildFlags repeats all flags of the Makefile, so that the
+// components share compiled packages with the programs of nri-vgpu.
+const sharedTags = "grpcnotrace,netgo,osusergo"
+
 func buildFlags(m Module) []string {
-	flags := []string{"-trimpath", "-buildvcs=false", "-tags", m.Tags, "-ldflags", strings.TrimSpace("-s -w " + m.LDFlags)}
+	tags := strings.TrimSuffix(sharedTags+","+m.Tags, ",")
+	flags := []string{"-trimpath", "-gcflags=all=-dwarf=false", "-buildvcs=false", "-tags=" + tags, "-ldflags", strings.TrimSpace("-s -w " + m.LDFlags)}
 	if m.ModFile != "" {
 		flags = append(flags, "-modfile="+m.ModFile)
 	}

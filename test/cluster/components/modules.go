@@ -72,7 +72,7 @@ func Modules() []Module {
 			LDFlags:      kubernetesStamp(KubernetesVersion),
 			Published:    KubernetesVersion,
 			DownloadSize: "some 400 MB: half a minute at 100 Mbit/s",
-			FirstBuild:   6 * time.Minute,
+			FirstBuild:   5 * time.Minute,
 		},
 		{
 			Name: "containerd",
