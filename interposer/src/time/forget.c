@@ -10,7 +10,7 @@
 #include "segment.h"
 
 // vg_end_wait_ns is the longest time for which the end of a stream or context waits for a thread
-// that is calling the driver. The thread holds the meter, or launches work.
+// that is calling the driver.
 static const uint64_t vg_end_wait_ns = 20000000;
 
 // vg_forget_lock locks the meter for an object that is about to end. The meter's holder may be
@@ -32,7 +32,8 @@ static bool vg_forget_lock(struct vg_meter *meter)
 
 // vg_forget_close records the end event of work of unknown length before the work's stream ends, so
 // that the work is still measured. vg_forget_close reports whether the work may not be in the stream
-// yet, because another thread is launching the work.
+// yet, because another thread is launching the work. vg_stuck_ns after the first such report, the end
+// event does not wait for the launch.
 static bool vg_forget_close(struct vg_meter *meter, uint64_t key)
 {
 	bool launching = false;
@@ -49,23 +50,19 @@ static bool vg_forget_close(struct vg_meter *meter, uint64_t key)
 
 void vg_forget(struct vg_meter *meter, enum vg_end kind, uint64_t key)
 {
-	uint64_t now = vg_now();
-	uint64_t until = now + vg_end_wait_ns;
-
 	for (;;) {
 		if (!vg_forget_lock(meter)) {
 			atomic_store(&meter->stale, true);
 			return;
 		}
-		if (kind != vg_end_stream || !vg_forget_close(meter, key) || now >= until)
+		if (kind != vg_end_stream || !vg_forget_close(meter, key))
 			break;
 		vg_meter_unlock(meter);
 		sched_yield();
-		now = vg_now();
 	}
 	// The events can be read only before the context ends.
 	if (kind == vg_end_context)
-		vg_events_read(meter, now);
+		vg_events_read(meter, vg_now());
 	vg_meter_drop(meter, kind, key);
 	vg_meter_unlock(meter);
 }
