@@ -31,30 +31,29 @@ void vg_meter_drop_event(CUevent *event)
 	*event = NULL;
 }
 
-// vg_unmeasured_note writes the start of unmeasured work to this process's slot.
-static void vg_unmeasured_note(struct vg_meter *meter)
+// vg_unmeasured_note replaces the start of the meter's unmeasured work in this process's slot. The
+// slot may have the start of work of another meter.
+static void vg_unmeasured_note(struct vg_meter *meter, uint64_t since)
 {
 	const struct vg_pages *pages = meter->pages;
+	uint64_t before = meter->unmeasured.since;
 
+	meter->unmeasured.since = since;
 	if (pages->slot != vg_no_slot)
-		vg_store(&vg_slot_device(pages, (uint32_t)pages->slot, meter->device)->unmeasured_ns,
-			 meter->unmeasured.since);
+		__atomic_compare_exchange_n(&vg_slot_device(pages, (uint32_t)pages->slot, meter->device)->unmeasured_ns,
+					    &before, since, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
 void vg_meter_unmeasured_begin(struct vg_meter *meter, uint64_t now)
 {
-	if (meter->unmeasured.count++ > 0)
-		return;
-	meter->unmeasured.since = now;
-	vg_unmeasured_note(meter);
+	if (meter->unmeasured.count++ == 0)
+		vg_unmeasured_note(meter, now);
 }
 
 static void vg_unmeasured_end(struct vg_meter *meter)
 {
-	if (--meter->unmeasured.count > 0)
-		return;
-	meter->unmeasured.since = 0;
-	vg_unmeasured_note(meter);
+	if (--meter->unmeasured.count == 0)
+		vg_unmeasured_note(meter, 0);
 }
 
 void vg_meter_lose(struct vg_meter *meter, const struct vg_segment *segment, uint64_t now)

@@ -171,6 +171,8 @@ struct vg_meter {
 	const struct vg_pages *pages; // the limits and usage pages have other containers' time
 	uint32_t device;        // index of the GPU
 	struct vg_mutex mutex;
+	// the meter for launches while a thread is stuck in the driver with this meter; NULL: none
+	_Atomic(struct vg_meter *) beside;
 	_Atomic uint32_t passes; // number of locks of the mutex
 	// value of `passes` when the end of an object last timed out waiting for the mutex
 	_Atomic uint32_t stuck_at;

@@ -15,9 +15,10 @@
 #include "others.h"
 #include "pages/limits.h"
 
-static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
+// vg_meter_at returns the meter of a GPU at this place, and creates the meter at the first use.
+static struct vg_meter *vg_meter_at(_Atomic(struct vg_meter *) *place, const struct vg_pages *pages, uint32_t device)
 {
-	struct vg_meter *meter = atomic_load(&state->meters[device]);
+	struct vg_meter *meter = atomic_load(place);
 	struct vg_meter *made;
 
 	if (meter)
@@ -25,15 +26,22 @@ static struct vg_meter *vg_meter_of(struct vg_state *state, uint32_t device)
 	made = calloc(1, sizeof *made);
 	if (!made)
 		return NULL;
-	made->pages = &state->pages;
+	made->pages = pages;
 	made->device = device;
-	made->deducted = vg_others_charged(made->pages, device, vg_now());
+	made->deducted = vg_others_charged(pages, device, vg_now());
 	vg_mutex_set_rank(&made->mutex, VG_RANK_METER);
-	if (!atomic_compare_exchange_strong(&state->meters[device], &meter, made)) {
+	if (!atomic_compare_exchange_strong(place, &meter, made)) {
 		free(made);
 		return meter;
 	}
 	return made;
+}
+
+struct vg_meter *vg_place_beside(struct vg_meter *meter)
+{
+	struct vg_meter *beside = vg_meter_at(&meter->beside, meter->pages, meter->device);
+
+	return beside ? beside : meter;
 }
 
 bool vg_place_context(const struct vg_work *work, CUcontext *context)
@@ -112,5 +120,5 @@ void vg_place_fill(struct vg_state *state, struct vg_ticket *ticket,
 	ticket->context = vg_handle_key(context);
 	ticket->thread = own ? vg_thread_key() : 0;
 	ticket->device = (uint32_t)index;
-	ticket->meter = vg_meter_of(state, ticket->device);
+	ticket->meter = vg_meter_at(&state->meters[index], &state->pages, ticket->device);
 }

@@ -53,4 +53,7 @@ static inline uint64_t vg_work_key(uint64_t a, uint64_t b)
 void vg_place_fill(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
 bool vg_place_context(const struct vg_work *work, CUcontext *context);
 
+// vg_place_beside returns a further meter of the same GPU, or the same meter if no memory is left.
+struct vg_meter *vg_place_beside(struct vg_meter *meter);
+
 #endif

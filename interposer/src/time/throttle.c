@@ -289,29 +289,21 @@ static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 	}
 }
 
-// vg_launch_unseen admits work that cannot be entered, because another thread holds the meter and
-// is blocked in the driver. vg_launch_unseen charges the time that the launch has waited for the
-// meter.
-static void vg_launch_unseen(struct vg_ticket *ticket)
+// vg_launch_admit locks a meter, and waits until the launch may proceed. If another thread is stuck in
+// the driver with the meter, vg_launch_admit takes a meter beside that meter. Each meter charges its
+// own work, so that concurrent work of two meters is charged twice.
+static void vg_launch_admit(struct vg_launch *launch, const struct vg_work *work)
 {
-	struct vg_pages *pages = &ticket->state->pages;
-	struct vg_container_device *bucket = &pages->usage->header.devices[ticket->device];
-	struct vg_lease lease = {0};
-	uint32_t ppm;
+	struct vg_ticket *ticket = launch->ticket;
+	struct vg_meter *meter = ticket->meter;
 
-	while ((ppm = vg_limits_compute(pages, ticket->device)) < VG_PPM) {
-		uint64_t now = vg_now();
-		int64_t balance = vg_bucket_fill(bucket, now, ppm, vg_bucket_busy_cap, lease);
-
-		if (balance > 0)
-			break;
-		vg_sleep_until(now + vg_min(vg_bucket_delay(balance, 1, ppm) + vg_shortest_sleep_ns,
-					    vg_bucket_look_ns));
-	}
-	vg_bucket_charge(bucket, vg_stuck_ns);
-	vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, ticket->device)->gpu_time_ns, vg_stuck_ns);
-	vg_multi_gpu_launch(&pages->usage->header, pages->device_count, ticket->device);
-	ticket->meter = NULL;
+	while ((meter = atomic_load(&meter->beside)))
+		if (vg_meter_try_lock(meter)) {
+			vg_throttle_waited(ticket->state, meter);
+			vg_meter_unlock(meter);
+		}
+	while (!vg_launch_pass(launch, work))
+		ticket->meter = launch->meter = vg_place_beside(launch->meter);
 }
 
 // vg_launch_fastpath lets repeat launches skip the checks until the next check is necessary. A
@@ -349,10 +341,7 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	if (!ticket->meter)
 		return;
 	launch = (struct vg_launch){.ticket = ticket, .meter = ticket->meter};
-	if (!vg_launch_pass(&launch, work)) {
-		vg_launch_unseen(ticket);
-		return;
-	}
+	vg_launch_admit(&launch, work);
 	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
 	ticket->at = launch.now;
 	ticket->charge = vg_meter_charge(ticket->meter, launch.class);
@@ -400,18 +389,15 @@ CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result)
 
 static void vg_throttle_drop(struct vg_state *state, enum vg_end kind, uint64_t key)
 {
-	for (size_t i = 0; i < VG_MAX_DEVICES; i++) {
-		struct vg_meter *meter = atomic_load(&state->meters[i]);
-
-		if (!meter)
-			continue;
-		vg_forget(meter, kind, key);
-		// The process may launch no more work, which would post the debt.
-		if (kind == vg_end_left && vg_meter_try_lock(meter)) {
-			(void)vg_fill_and_post(&state->pages, meter, vg_clock_now(&meter->clock));
-			vg_meter_unlock(meter);
+	for (size_t i = 0; i < VG_MAX_DEVICES; i++)
+		for (struct vg_meter *meter = atomic_load(&state->meters[i]); meter; meter = atomic_load(&meter->beside)) {
+			vg_forget(meter, kind, key);
+			// The process may launch no more work, which would post the debt.
+			if (kind == vg_end_left && vg_meter_try_lock(meter)) {
+				(void)vg_fill_and_post(&state->pages, meter, vg_clock_now(&meter->clock));
+				vg_meter_unlock(meter);
+			}
 		}
-	}
 }
 
 void vg_throttle_drop_stream(struct vg_state *state, CUstream stream)
