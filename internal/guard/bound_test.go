@@ -15,10 +15,11 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/test/mountns"
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
 // inTime checks that an answer arrives within a second: the runtime waits for two seconds.
-func inTime(t *testing.T, what string, ask func() error, refused bool) {
+func inTime(t testing.TB, what string, ask func() error, refused bool) {
 	t.Helper()
 	begin := time.Now()
 	err := ask()
@@ -34,6 +35,10 @@ func inTime(t *testing.T, what string, ask func() error, refused bool) {
 // so that the runtime drops neither of them.
 func TestTheHostsFilesHang(t *testing.T) {
 	t.Parallel()
+	timed.Run(t, testTheHostsFilesHang)
+}
+
+func testTheHostsFilesHang(t testing.TB) {
 	n := newNode(t)
 	ask := func() error { _, err := n.create(inPod("u"), &api.Container{}); return err }
 	inTime(t, "at first", ask, false)
@@ -60,6 +65,10 @@ func TestTheHostsFilesHang(t *testing.T) {
 // a limited container whose image hangs.
 func TestAStartWithAnImageThatHangs(t *testing.T) {
 	t.Parallel()
+	timed.Run(t, testAStartWithAnImageThatHangs)
+}
+
+func testAStartWithAnImageThatHangs(t testing.TB) {
 	n := newNode(t)
 	c := &api.Container{Id: "c", Name: "main"}
 	own := filepath.Join(paths.Containers(n.settings.RunDir), "u", "main")

@@ -19,6 +19,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/mountns"
+	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
 
 // promised is the time within which every handler answers.
@@ -26,7 +27,7 @@ const promised = time.Second
 
 // inTime checks that the runtime gets an answer in time, and that the plugin stays
 // registered.
-func inTime(t *testing.T, what string, ask func() error, refused bool) {
+func inTime(t testing.TB, what string, ask func() error, refused bool) {
 	t.Helper()
 	begin := time.Now()
 	err := ask()
@@ -46,6 +47,10 @@ func inTime(t *testing.T, what string, ask func() error, refused bool) {
 // hanging file system, and holds the lock that the other handlers need.
 func TestEveryHandlerAnswersWhileAFileSystemHangs(t *testing.T) {
 	t.Parallel()
+	timed.Run(t, testEveryHandlerAnswersWhileAFileSystemHangs)
+}
+
+func testEveryHandlerAnswersWhileAFileSystemHangs(t testing.TB) {
 	n := newNode(t)
 	for _, uid := range []string{"hangs", "waits", "runs"} {
 		n.pod(uid, "main=1024")
@@ -108,6 +113,10 @@ func TestEveryHandlerAnswersWhileAFileSystemHangs(t *testing.T) {
 // runtime reads the pipe, and stops reading when its disk hangs.
 func TestALogThatHangsKeepsNoHandlerWaiting(t *testing.T) {
 	t.Parallel()
+	timed.Run(t, testALogThatHangsKeepsNoHandlerWaiting)
+}
+
+func testALogThatHangsKeepsNoHandlerWaiting(t testing.TB) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -131,6 +140,10 @@ func TestALogThatHangsKeepsNoHandlerWaiting(t *testing.T) {
 
 // TestValidationDoesNotWait checks that the validation needs no lock that other handlers hold.
 func TestValidationDoesNotWait(t *testing.T) {
+	timed.Run(t, testValidationDoesNotWait)
+}
+
+func testValidationDoesNotWait(t testing.TB) {
 	n := newNode(t)
 	n.pod("u", "main=1024")
 	spec := mustCreate(t, n, "u")
@@ -149,6 +162,10 @@ func TestValidationDoesNotWait(t *testing.T) {
 // TestTheAPIServerHangs checks that the wait for a hanging API server ends within the bound.
 func TestTheAPIServerHangs(t *testing.T) {
 	t.Parallel()
+	timed.Run(t, testTheAPIServerHangs)
+}
+
+func testTheAPIServerHangs(t testing.TB) {
 	n := newNode(t)
 	n.api.change(func() { n.api.away = true })
 	inTime(t, "CreateContainer", func() error { _, err := n.create("unknown"); return err }, true)
@@ -156,7 +173,7 @@ func TestTheAPIServerHangs(t *testing.T) {
 
 // boxed creates a mount namespace with a container's files at the paths where the runtime
 // mounts them.
-func boxed(t *testing.T, n *node, spec *rspec.Spec) *mountns.Namespace {
+func boxed(t testing.TB, n *node, spec *rspec.Spec) *mountns.Namespace {
 	t.Helper()
 	image := t.TempDir()
 	if err := os.Mkdir(filepath.Join(image, "tmp"), 0o755); err != nil {
@@ -179,6 +196,10 @@ func boxed(t *testing.T, n *node, spec *rspec.Spec) *mountns.Namespace {
 // hangs, and answers within the bound.
 func TestAStartWithAnImageThatHangs(t *testing.T) {
 	t.Parallel()
+	timed.Run(t, testAStartWithAnImageThatHangs)
+}
+
+func testAStartWithAnImageThatHangs(t testing.TB) {
 	n := newNode(t)
 	n.pod("u", "main=1024")
 	spec := mustCreate(t, n, "u")

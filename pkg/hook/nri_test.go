@@ -48,7 +48,7 @@ func wantEnv(t *testing.T, spec *rspec.Spec, name, want string) {
 	}
 }
 
-func mustCreate(t *testing.T, n *node, uid string, change ...func(*rspec.Spec)) *rspec.Spec {
+func mustCreate(t testing.TB, n *node, uid string, change ...func(*rspec.Spec)) *rspec.Spec {
 	t.Helper()
 	spec, err := n.create(uid, change...)
 	if err != nil {
