@@ -20,6 +20,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 )
 
 const (
@@ -169,12 +170,10 @@ func writeEvents(w io.Writer, events []corev1.Event, now time.Time) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "  LAST SEEN\tTIMES\tTYPE\tREASON\tMESSAGE")
 	for _, e := range events[max(0, len(events)-maxEvents):] {
-		fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\n", ago(now, fleet.LastSeen(e).Time), times(e), e.Type, e.Reason, oneLine(e.Message))
+		fmt.Fprintf(t, "  %s\t%d\t%s\t%s\t%s\n", ago(now, fleet.LastSeen(e).Time), times(e), e.Type, e.Reason, show.OneLine(e.Message))
 	}
 	return t.Flush()
 }
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func ago(now, then time.Time) string {
 	if then.IsZero() {

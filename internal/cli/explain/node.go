@@ -42,7 +42,7 @@ func (n Node) Findings() []finding.Finding {
 	if c := condition(n.Node, corev1.NodeReady); c == nil || c.Status != corev1.ConditionTrue {
 		message := "kubelet has not reported"
 		if c != nil {
-			message = oneLine(c.Message)
+			message = show.OneLine(c.Message)
 		}
 		all = append(all, problem("node", "on the node: systemctl status kubelet containerd", "the node is not Ready: %s", message))
 	}
@@ -93,11 +93,11 @@ func (n Node) condition() []finding.Finding {
 	case c == nil:
 		return []finding.Finding{problem("condition", patcher, "the Node has no condition %s: the patcher has never reported, or the node never had a GPU", ready)}
 	case c.Status != corev1.ConditionTrue:
-		return []finding.Finding{problem("condition", n.fixCondition(c.Reason), "%s is %s since %s, %s: %s", ready, c.Status, ago(n.Now, c.LastTransitionTime.Time), c.Reason, oneLine(c.Message))}
+		return []finding.Finding{problem("condition", n.fixCondition(c.Reason), "%s is %s since %s, %s: %s", ready, c.Status, ago(n.Now, c.LastTransitionTime.Time), c.Reason, show.OneLine(c.Message))}
 	case len(offered(n.Node)) == 0:
 		return []finding.Finding{problem("resources", patcher, "the Node offers no resource of nri-vgpu: no pod that requests a GPU can start here")}
 	}
-	return []finding.Finding{fine("condition", "%s: %s", c.Reason, oneLine(c.Message))}
+	return []finding.Finding{fine("condition", "%s: %s", c.Reason, show.OneLine(c.Message))}
 }
 
 // fixCondition returns the fix for a reason of the condition. The condition's message states whether

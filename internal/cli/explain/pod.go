@@ -15,6 +15,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/finding"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/why"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -108,7 +109,7 @@ func (p Pod) unscheduled(asked map[string]int64) []finding.Finding {
 	reason := "the scheduler has not tried the pod yet"
 	for _, c := range p.Pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			reason = oneLine(c.Message)
+			reason = show.OneLine(c.Message)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
@@ -126,7 +127,7 @@ func (p Pod) unscheduled(asked map[string]int64) []finding.Finding {
 	}
 	for i := range p.Nodes {
 		if c := condition(&p.Nodes[i], ready); c != nil && c.Status != corev1.ConditionTrue {
-			all = append(all, warning("node", "kubectl vgpu doctor "+p.Nodes[i].Name, "node %s: %s", p.Nodes[i].Name, oneLine(c.Message)))
+			all = append(all, warning("node", "kubectl vgpu doctor "+p.Nodes[i].Name, "node %s: %s", p.Nodes[i].Name, show.OneLine(c.Message)))
 		}
 	}
 	return all
@@ -240,7 +241,7 @@ func (p Pod) refused() []finding.Finding {
 // ownWords removes the prefixes of the runtime and the kubelet from an error of
 // nri-vgpu.
 func ownWords(message string) string {
-	message = oneLine(message)
+	message = show.OneLine(message)
 	if k := strings.Index(message, "nri-vgpu refuses"); k >= 0 {
 		message = message[k:]
 		if _, why, ok := strings.Cut(message, ": "); ok {
@@ -267,7 +268,7 @@ func (p Pod) kubelet() []finding.Finding {
 		if w == nil || slices.Contains(makes, w.Reason) || strings.Contains(w.Message, "nri-vgpu") {
 			continue
 		}
-		text := strings.TrimSuffix(w.Reason+": "+oneLine(w.Message), ": ")
+		text := strings.TrimSuffix(w.Reason+": "+show.OneLine(w.Message), ": ")
 		if ended := s.LastTerminationState.Terminated; ended != nil {
 			text += fmt.Sprintf("; the container's last exit status is %d (%s)", ended.ExitCode, ended.Reason)
 		}
@@ -290,10 +291,10 @@ func (p Pod) fromEvents() []finding.Finding {
 			if !waits || kubelet {
 				continue // the problem is over, or the kubelet reports the same
 			}
-			all = append(all, problem("refused", p.fixRefusal(e.Message), "refused %d times, last %s: %s", times(e), ago(p.Now, fleet.LastSeen(e).Time), oneLine(e.Message)))
+			all = append(all, problem("refused", p.fixRefusal(e.Message), "refused %d times, last %s: %s", times(e), ago(p.Now, fleet.LastSeen(e).Time), show.OneLine(e.Message)))
 			continue
 		}
-		all = append(all, warning("event", advice[e.Reason], "%s, %s: %s", e.Reason, ago(p.Now, fleet.LastSeen(e).Time), oneLine(e.Message)))
+		all = append(all, warning("event", advice[e.Reason], "%s, %s: %s", e.Reason, ago(p.Now, fleet.LastSeen(e).Time), show.OneLine(e.Message)))
 	}
 	return all
 }
@@ -314,7 +315,7 @@ func (p Pod) node() []finding.Finding {
 			continue
 		}
 		if c := condition(&p.Nodes[i], ready); c != nil && c.Status != corev1.ConditionTrue {
-			return []finding.Finding{warning("node", "kubectl vgpu doctor "+p.Nodes[i].Name, "its node %s: %s", p.Nodes[i].Name, oneLine(c.Message))}
+			return []finding.Finding{warning("node", "kubectl vgpu doctor "+p.Nodes[i].Name, "its node %s: %s", p.Nodes[i].Name, show.OneLine(c.Message))}
 		}
 	}
 	return nil

@@ -318,6 +318,9 @@ func each(all []agentapi.Sharing, text func(agentapi.Sharing) string) string {
 	return cmp.Or(strings.Join(texts, ","), "-")
 }
 
+// OneLine returns text with each run of white space replaced by a space.
+func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
 // shorten cuts text to length characters.
 func shorten(text string, length int) string {
 	runes := []rune(text)

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 )
 
 const (
@@ -85,7 +86,7 @@ func (s *state) missing(width int) []string {
 		if len(lines) == maxErrors {
 			return append(lines, s.paint(red, cut(fmt.Sprintf("and %d more nodes do not answer", len(s.errors)-maxErrors), width)))
 		}
-		lines = append(lines, s.paint(red, cut(strings.Join(strings.Fields(s.errors[node].Error()), " "), width)))
+		lines = append(lines, s.paint(red, cut(show.OneLine(s.errors[node].Error()), width)))
 	}
 	return lines
 }

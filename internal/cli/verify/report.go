@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 )
 
 // Verdict is the result of a check.
@@ -105,7 +106,7 @@ func WriteTable(w io.Writer, r Report) error {
 
 // outcome returns the figure and the reason.
 func (r *Row) outcome() string {
-	why := strings.Join(strings.Fields(r.Why), " ") // on one line
+	why := show.OneLine(r.Why)
 	if r.Figure == "" || why == "" {
 		return r.Figure + why
 	}

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -49,7 +50,7 @@ func (a Answer) Write(w io.Writer, most int) error {
 			name, nodeOf(a.Pod), a.Pod.Status.Phase, a.Pod.Namespace, a.Pod.Name)
 		return err
 	case !a.asks():
-		_, err := fmt.Fprintf(w, "Pod %s requests no part of a GPU. The scheduler reports: %s\n", name, oneLine(schedulerReport(a.Pod)))
+		_, err := fmt.Fprintf(w, "Pod %s requests no part of a GPU. The scheduler reports: %s\n", name, show.OneLine(schedulerReport(a.Pod)))
 		return err
 	}
 	fmt.Fprintf(w, "Pod %s waits, with this request:\n", name)
@@ -64,7 +65,7 @@ func (a Answer) Write(w io.Writer, most int) error {
 	if a.Unknown != nil {
 		fmt.Fprintf(w, "\nSome agents did not answer: %v\n", a.Unknown)
 	}
-	_, err := fmt.Fprintf(w, "\n%s\nThe scheduler reports: %s\n", a.conclusion(), oneLine(schedulerReport(a.Pod)))
+	_, err := fmt.Fprintf(w, "\n%s\nThe scheduler reports: %s\n", a.conclusion(), show.OneLine(schedulerReport(a.Pod)))
 	return err
 }
 
@@ -105,12 +106,12 @@ func (a Answer) table(w io.Writer, most int) error {
 
 func (n Node) lines(w io.Writer) {
 	if len(n.GPUs) == 0 {
-		fmt.Fprintf(w, "%s\t-\t-\t%s\n", n.Name, oneLine(cmp.Or(n.Excluded, n.Against)))
+		fmt.Fprintf(w, "%s\t-\t-\t%s\n", n.Name, show.OneLine(cmp.Or(n.Excluded, n.Against)))
 		return
 	}
 	for _, g := range n.GPUs {
 		_, free, _ := strings.Cut(g.String(), ": ")
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", n.Name, g.Number(), free, oneLine(cmp.Or(n.Excluded, g.Against, n.Against, "it has room")))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", n.Name, g.Number(), free, show.OneLine(cmp.Or(n.Excluded, g.Against, n.Against, "it has room")))
 	}
 }
 
@@ -160,5 +161,3 @@ func (a Answer) never() string {
 	}
 	return Never(a.Asked, nodes)
 }
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
