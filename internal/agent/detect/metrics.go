@@ -28,15 +28,15 @@ func newMetrics() *Metrics {
 		}, []string{"uuid", "api"}),
 		unaccounted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nri_vgpu_unaccounted_processes",
-			Help: "Processes on the GPU that no container with a part of the GPU accounts for, by kind. The kinds are bypass (in a container with a part, outside its limits), pod (in another pod) and host.",
+			Help: "Unaccounted processes on the GPU, by kind: bypass (outside the limits of the process's container), pod (in a container without a part of a GPU) or host (outside of pods). A process is unaccounted if no container with a part of the GPU accounts for it.",
 		}, []string{"uuid", "kind"}),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_unaccounted_processes_found_total",
-			Help: "Processes found on a GPU that no container with a part of the GPU accounts for, by kind.",
+			Help: "Unaccounted processes found on GPUs, by kind.",
 		}, []string{"kind"}),
 		stopped: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_unaccounted_processes_stopped_total",
-			Help: "Processes stopped because no container with a part of the GPU accounts for them and detection.action or host_action is stop, by kind.",
+			Help: "Unaccounted processes stopped because detection.action or detection.host_action is stop, by kind.",
 		}, []string{"kind"}),
 		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nri_vgpu_container_observed_memory_bytes",
