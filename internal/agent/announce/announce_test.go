@@ -239,6 +239,24 @@ func TestFailuresAreLoggedOnceAndRetried(t *testing.T) {
 	}
 }
 
+// TestAFailureDelaysNoOtherPod checks that pods that come after a failed pod in the order are
+// announced during the pause of the failed pod.
+func TestAFailureDelaysNoOtherPod(t *testing.T) {
+	w := newWorld(t, pod("fails", time.Hour, 1024))
+	w.client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return action.(clienttesting.PatchAction).GetName() == "fails", nil, errors.New("the API server is away")
+	})
+	a := w.announcer()
+	a.round(t.Context())
+	if _, err := w.client.CoreV1().Pods("ns").Create(t.Context(), pod("later", 0, 1024), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.round(t.Context())
+	if got := w.assignment("later"); got != `{"c0":["GPU-0"]}` {
+		t.Errorf("assignment %q", got)
+	}
+}
+
 // TestGPUsThatCannotBeReservedAreAFailure checks that the Announcer logs errors of Reserve, except
 // the lack of room on every GPU. If no GPU has room, the node refuses the pod, and Events report
 // the refusal.
