@@ -3,11 +3,14 @@
 package request
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -236,6 +239,35 @@ func TestUsedByOnePod(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestUsedAsKubernetesCounts compares the use of random pods with Kubernetes' own sum.
+func TestUsedAsKubernetesCounts(t *testing.T) {
+	const memory = "nri-vgpu.io/vgpu-memory"
+	always := corev1.ContainerRestartPolicyAlways
+	r := rand.New(rand.NewPCG(1, 2))
+	random := func() corev1.Container {
+		c := container("c", asks{memory: fmt.Sprint(1 + r.IntN(9))})
+		c.Resources.Requests = c.Resources.Limits
+		return c
+	}
+	for range 1000 {
+		pod := podOf(random())
+		for range r.IntN(3) {
+			pod.Spec.Containers = append(pod.Spec.Containers, random())
+		}
+		for range r.IntN(6) {
+			c := random()
+			if r.IntN(2) == 0 {
+				c.RestartPolicy = &always
+			}
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		}
+		want := resource.PodRequests(pod, resource.PodResourcesOptions{})[memory]
+		if got := Used([]*corev1.Pod{pod}, config.Default().Dialects)[memory]; got != want.Value() {
+			t.Fatalf("got %d, want %d: %+v", got, want.Value(), pod.Spec)
+		}
 	}
 }
 
