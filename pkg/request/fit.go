@@ -36,8 +36,8 @@ const (
 )
 
 // FitCounts returns the numbers of GPUs for which a Node has labels. Pods with other numbers of GPUs
-// need the next larger number.
-func FitCounts() []int { return []int{1, 2, 4, 8} }
+// need the next larger number. The largest number is MaxGPUs.
+func FitCounts() []int { return []int{1, 2, 4, 8, 10, MaxGPUs} }
 
 // FitSizes returns the names of the sizes for each number of GPUs. No size has as much of everything
 // as another size.
@@ -63,7 +63,7 @@ func (r Rooms) Fits(gpus int64, room Room) bool {
 	counts := FitCounts()
 	i := slices.IndexFunc(counts, func(count int) bool { return int64(count) >= gpus })
 	if i < 0 {
-		i = len(counts) - 1 // as in the policy; the sums count the other GPUs
+		i = len(counts) - 1 // as in the policy; only several containers together need more GPUs
 	}
 	return slices.ContainsFunc(r[counts[i]], func(have Room) bool { return have.Holds(room) })
 }

@@ -90,6 +90,23 @@ func TestRoomsOfSeveralGPUsShareAlike(t *testing.T) {
 	}
 }
 
+// TestRoomsOfManyGPUs checks that a pod with more than eight GPUs fits only nodes on which each of the
+// GPUs has room.
+func TestRoomsOfManyGPUs(t *testing.T) {
+	var gpus []gpu.GPU
+	left := map[string]Left{}
+	for i := range MaxGPUs {
+		gpus = append(gpus, gpu.GPU{UUID: fmt.Sprint("GPU-", i), Index: i, MemoryBytes: 1000 * MiB, Healthy: true})
+		left[gpus[i].UUID] = Left{Memory: 500 * MiB, ComputePPM: Whole}
+		rooms := RoomsOf(gpus, left, config.Default())
+		for asked := 1; asked <= MaxGPUs; asked++ {
+			if fits := rooms.FitsShape(fmt.Sprint(asked, "-500-0-0")); fits && asked > i+1 || !fits && asked == i+1 && slices.Contains(FitCounts(), asked) {
+				t.Errorf("a pod with %d GPUs fits %d GPUs: %t", asked, i+1, fits)
+			}
+		}
+	}
+}
+
 func TestLargest(t *testing.T) {
 	rooms := []Room{{10, 10, 50}, {40, 40, 20}, {30, 30, 30}, {30, 30, 10}, {20, 20, 60}, {1, 99, 100}}
 	for n, want := range map[int][]Room{
@@ -111,7 +128,7 @@ func TestRoomsByDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		var rooms []Room
-		for range 1 + r.IntN(8) {
+		for range 1 + r.IntN(MaxGPUs) {
 			rooms = append(rooms, Room{r.Int64N(5), r.Int64N(5), r.Int64N(5)})
 		}
 		for _, n := range FitCounts() {
