@@ -166,6 +166,8 @@ func TestFitPolicy(t *testing.T) {
 	}
 	sidecar := containerAsking("sidecar", asks{memory: "1000"})
 	sidecar.RestartPolicy = &always
+	second := containerAsking("second", asks{memory: "4000"})
+	second.RestartPolicy = &always
 	for name, tt := range map[string]struct {
 		pod  *corev1.Pod
 		want []need
@@ -204,6 +206,9 @@ func TestFitPolicy(t *testing.T) {
 		"a larger init container":      {with(podAsking(asks{memory: "100"}), containerAsking("init", asks{memory: "8192"})), []need{{"1", 8192, 0, 0, 0}}},
 		"an init container alone":      {with(podAsking(asks{}), containerAsking("init", asks{memory: "8192"})), []need{{"1", 8192, 0, 0, 0}}},
 		"beside a sidecar":             {with(podAsking(asks{memory: "500"}), sidecar, containerAsking("init", asks{memory: "2000"})), []need{{"1", 3000, 0, 0, 0}, {"2", 2000, 0, 0, 0}}},
+		"before a sidecar":             {with(podAsking(asks{memory: "500"}), containerAsking("init", asks{memory: "2000"}), sidecar), []need{{"1", 2000, 0, 0, 0}, {"2", 2000, 0, 0, 0}}},
+		"a whole GPU before a sidecar": {with(podAsking(asks{}), containerAsking("init", asks{number: "1"}), sidecar), []need{{"1", 1000, 100, 0, 0}}},
+		"between two sidecars":         {with(podAsking(asks{memory: "500"}), sidecar, containerAsking("init", asks{memory: "9000"}), second), []need{{"1", 10000, 0, 0, 0}, {"4", 9000, 0, 0, 3}}},
 		"nothing":                      {podAsking(asks{"cpu": "1"}), nil},
 		"another plugin's":             {podAsking(asks{"nvidia.com/gpu": "1"}), nil},
 		"more than numbers can hold":   {podAsking(asks{memory: "9000P"}, asks{memory: "9000P"}), nil},
@@ -299,6 +304,46 @@ func TestFitPolicyAdmitsWhatNodesPlace(t *testing.T) {
 				t.Error("too few pods have several containers")
 			}
 		})
+	}
+}
+
+// TestFitPolicyCountsAsNodes checks random pods whose containers each request MiB and time of one GPU. A
+// node with one GPU fulfils the conditions of a pod exactly if the node's ledger has room for the pod.
+func TestFitPolicyCountsAsNodes(t *testing.T) {
+	fitPolicy(t)
+	cfg := config.Default()
+	cfg.Node.SlotsPerGPU = 1000
+	r := rand.New(rand.NewPCG(3, 4))
+	random := func(name string) corev1.Container {
+		return containerAsking(name, asks{"nri-vgpu.io/vgpu-memory": fmt.Sprint(512 * (1 + r.IntN(20))), "nri-vgpu.io/vgpu-cores": fmt.Sprint(10 * (1 + r.IntN(6)))})
+	}
+	verdicts := map[bool]int{}
+	for range 300 {
+		pod := podAsking()
+		for i := range 1 + r.IntN(2) {
+			pod.Spec.Containers = append(pod.Spec.Containers, random(fmt.Sprint("app", i)))
+		}
+		for i := range r.IntN(5) {
+			c := random(fmt.Sprint("init", i))
+			if always := corev1.ContainerRestartPolicyAlways; r.IntN(3) == 0 {
+				c.RestartPolicy = &always
+			}
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		}
+		pod = admitted(t, pod)
+		asked, err := request.Read(pod, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := placement.New(cards()[:1], cfg)
+		fits := request.RoomsOf(cards()[:1], l.Left(nil), cfg).FitsShape(request.ShapeOf(pod))
+		if want := l.Fits(asked); fits != want {
+			t.Fatalf("a pod of the shape %s fulfils the conditions: %t, and fits: %t: %+v", request.ShapeOf(pod), fits, want, asked.Containers)
+		}
+		verdicts[fits]++
+	}
+	if verdicts[true] < 50 || verdicts[false] < 50 {
+		t.Errorf("too few verdicts of a kind: %v", verdicts)
 	}
 }
 
