@@ -347,6 +347,47 @@ func TestFitPolicyCountsAsNodes(t *testing.T) {
 	}
 }
 
+// TestFitPolicyRoundsParts checks pods that request equal parts of a GPU, for numbers of parts that do not
+// divide 100. If a GPU that holds other parts fulfils the conditions of a pod, the GPU has room for the pod.
+// With at most 100 parts, no pod waits for more room than it needs.
+func TestFitPolicyRoundsParts(t *testing.T) {
+	const metagpu = "config.dialects.metagpu.device_sharing[0]."
+	fitPolicy(t, "config.dialects.aws.slots_per_gpu=7", metagpu+"resource_name=cnvrg.io/metagpu", metagpu+"shares_per_gpu=300",
+		metagpu+"auto_reshare=false", metagpu+"uuids[0]=*")
+	cfg := config.Default()
+	cfg.Node.SlotsPerGPU, cfg.Dialects.AWS.SlotsPerGPU = 1000, 7
+	cfg.Dialects.MetaGPU.DeviceSharing[0].SharesPerGPU, cfg.Dialects.MetaGPU.DeviceSharing[0].AutoReshare = 300, false
+	for resourceName, parts := range map[string][]int{"k8s.amazonaws.com/vgpu": {1, 2, 3, 4, 5, 6, 7}, "cnvrg.io/metagpu": {1, 2, 3, 100, 101, 200, 299, 300}} {
+		pods := map[int]*corev1.Pod{}
+		for _, n := range parts {
+			pods[n] = admitted(t, podAsking(asks{resourceName: fmt.Sprint(n)}))
+		}
+		for _, held := range parts {
+			l := placement.New(cards()[:1], cfg)
+			other, err := request.Read(podAsking(asks{resourceName: fmt.Sprint(held)}), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if other.UID = "other"; held < parts[len(parts)-1] {
+				if _, err := l.Place(other, "app0"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			rooms := request.RoomsOf(cards()[:1], l.Left(nil), cfg)
+			for n, pod := range pods {
+				asked, err := request.Read(pod, cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fulfils, fits := rooms.FitsShape(request.ShapeOf(pod)), l.Fits(asked)
+				if fulfils && !fits || !fulfils && fits && len(parts) == 7 {
+					t.Errorf("%d of %s beside %d: the GPU fulfils the conditions: %t, and has room: %t", n, resourceName, held, fulfils, fits)
+				}
+			}
+		}
+	}
+}
+
 // randomPod returns a pod with init containers, a sidecar and app containers.
 func randomPod(r *rand.Rand, amounts string) *corev1.Pod {
 	random := func() asks {
