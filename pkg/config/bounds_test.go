@@ -79,7 +79,8 @@ func TestNamesAndPlaces(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	for key, values := range map[string]map[string]bool{
 		"http.address":             {":9394": true, "localhost:0": true, "[::1]:65535": true, ":65536": false, ":http": false, "9394": false, "": false},
-		"http.probe_address":       {"127.0.0.1:1": true, "127.0.0.1": false},
+		"http.probe_address":       {"127.0.0.1:1": true, "127.0.0.1": false, ":9394": false, "127.0.0.1:9394": false, "127.0.0.1:0": true},
+		"paths.run_dir":            {"/" + long(89): true, "/" + long(90): false},
 		"injection.cdi_kind":       {"nvidia.com/gpu": true, "gpu": false},
 		"paths.state_dir":          {"/": false, "/var/lib": false, "/var/lib/x": true, "": false, "/a/../b": false},
 		"guard.plugin_dir":         {"": true, "/opt/nri/plugins": true, "plugins": false},
@@ -101,6 +102,23 @@ func TestNamesAndPlaces(t *testing.T) {
 			if got := problems(t, document); (got == nil) != ok {
 				t.Errorf("%s: %v", document, got)
 			}
+		}
+	}
+}
+
+func TestAddressesDiffer(t *testing.T) {
+	for addresses, ok := range map[[2]string]bool{
+		{":1", ":1"}:                   false,
+		{":1", ":01"}:                  false,
+		{"127.0.0.1:1", "127.0.0.1:1"}: false,
+		{"0.0.0.0:1", "127.0.0.1:1"}:   false,
+		{"127.0.0.1:1", "[::]:1"}:      false,
+		{"127.0.0.1:1", "127.0.0.2:1"}: true,
+		{"127.0.0.1:1", "127.0.0.1:2"}: true,
+		{"127.0.0.1:0", "127.0.0.1:0"}: true,
+	} {
+		if got := problems(t, fmt.Sprintf("http = {address = %q, probe_address = %q}", addresses[0], addresses[1])); (got == nil) != ok {
+			t.Errorf("%q: %v", addresses, got)
 		}
 	}
 }

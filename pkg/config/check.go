@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 )
 
 // AllGPUs stands for every GPU of the node in a list of UUIDs.
@@ -38,6 +40,8 @@ const (
 	// detects unaccounted GPU processes within 10 s.
 	minInterval = time.Second
 	maxInterval = 8 * time.Second
+	// maxSocketPath is the most bytes in the path of a Unix socket.
+	maxSocketPath = 107
 )
 
 var (
@@ -77,11 +81,15 @@ func check(cfg Config, broken map[string]bool) []Problem {
 	c.nri(cfg.NRI)
 	c.ownDirectory("paths.install_dir", cfg.Paths.InstallDir)
 	c.ownDirectory("paths.run_dir", cfg.Paths.RunDir)
+	c.sockets("paths.run_dir", cfg.Paths.RunDir)
 	c.ownDirectory("paths.state_dir", cfg.Paths.StateDir)
 	c.path("paths.pod_resources_dir", cfg.Paths.PodResourcesDir)
 	c.optionalPath("guard.plugin_dir", cfg.Guard.PluginDir)
 	c.address("http.address", cfg.HTTP.Address)
 	c.address("http.probe_address", cfg.HTTP.ProbeAddress)
+	if overlap(cfg.HTTP.Address, cfg.HTTP.ProbeAddress) {
+		c.bad("http.probe_address", "is %q, whose port http.address (%q) uses; allowed: another port", cfg.HTTP.ProbeAddress, cfg.HTTP.Address)
+	}
 	for i, name := range cfg.Metrics.LegacyNames {
 		c.oneOf(fmt.Sprintf("metrics.legacy_names[%d]", i), name, LegacyVolcano, LegacyMetaGPU)
 	}
@@ -281,6 +289,14 @@ func (c *checker) ownDirectory(key, path string) {
 	}
 }
 
+// sockets checks that the paths of nri-vgpu's sockets in a directory are short enough.
+func (c *checker) sockets(key, dir string) {
+	longest := maxSocketPath - (len(paths.AgentSocket(dir)) - len(dir))
+	if len(dir) > longest {
+		c.bad(key, "is %d bytes long; allowed: at most %d, because a socket's path has at most %d", len(dir), longest, maxSocketPath)
+	}
+}
+
 // placeholders are the placeholders of Direct.
 var placeholders = []string{"{minor}", "{index}", "{uuid}", "{multiarch}"}
 
@@ -304,5 +320,17 @@ func (c *checker) address(key, address string) {
 		c.bad(key, `is %q; allowed: host:port or :port, such as ":9394"`, address)
 	}
 }
+
+// overlap reports whether no host can listen at both addresses. At port 0, the kernel chooses the port.
+func overlap(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	numberA, _ := strconv.ParseUint(portA, 10, 16)
+	numberB, _ := strconv.ParseUint(portB, 10, 16)
+	return errA == nil && errB == nil && numberA == numberB && numberA != 0 &&
+		(hostA == hostB || everyHost(hostA) || everyHost(hostB))
+}
+
+func everyHost(host string) bool { return host == "" || net.ParseIP(host).IsUnspecified() }
 
 func element(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }

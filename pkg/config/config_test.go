@@ -234,6 +234,10 @@ func TestParseRefuses(t *testing.T) {
 			`line 3: node.gpus.exclude[0] is ""; allowed: a UUID, an index such as "0", or a model`}},
 		{"an address without a port", "[http]\naddress = \"localhost\"", []string{
 			`line 2: http.address is "localhost"; allowed: host:port`}},
+		{"one port for metrics and probes", "[http]\nprobe_address = \"127.0.0.1:9394\"", []string{
+			`line 2: http.probe_address is "127.0.0.1:9394", whose port http.address (":9394") uses; allowed: another port`}},
+		{"a directory with too long a path for sockets", "[paths]\nrun_dir = \"/" + strings.Repeat("x", 90) + "\"", []string{
+			"line 2: paths.run_dir is 91 bytes long; allowed: at most 90, because a socket's path has at most 107"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
