@@ -26,9 +26,8 @@ type Record struct {
 	// the number of measurements of the point, which stalls can increase.
 	StalledPercent *float64 `json:"stalled_percent"`
 	Attempts       int      `json:"attempts,omitempty"`
-	// CPUPressurePercent is the part of the point's time in which some program of the
-	// machine waited for a processor. CPUPressurePercent indicates the noise of the
-	// result.
+	// CPUPressurePercent is the percentage of the point's time in which at least one program
+	// of the machine waited for a processor. A high percentage means a noisy result.
 	CPUPressurePercent *float64 `json:"cpu_pressure_percent"`
 }
 

@@ -97,7 +97,7 @@ func perf(ctx context.Context, o options, name, etcd, temp string) (round, error
 	}
 	modules, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
 	if err != nil {
-		return round{}, fmt.Errorf("find the cache of modules: %w", err)
+		return round{}, fmt.Errorf("find the module cache: %w", err)
 	}
 	program := exec.CommandContext(ctx, o.perf, "-test.run=^$", "-test.benchtime=1x", "-test.timeout=1h",
 		"-test.bench=^BenchmarkPerfScheduling$/^"+name+"$/^"+o.workload+"$", "-perf-scheduling-label-filter=", "-data-items-dir="+dir)

@@ -40,7 +40,7 @@ func mergeEnv(env []string, changes []*api.KeyValue) []string {
 	merged := make([]string, 0, len(env)+len(changes))
 	at := make(map[string]int, len(env)) // the index of each variable in merged
 	set := func(name, entry string) {
-		if i, stands := at[name]; stands {
+		if i, ok := at[name]; ok {
 			merged[i] = entry
 			return
 		}

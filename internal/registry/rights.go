@@ -19,10 +19,11 @@ func passRights(socket int, pass bool) error {
 	return unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PASSRIGHTS, value)
 }
 
-// Before Linux 6.16, any packet can carry descriptors. To close the last descriptor of a socket may
-// wait for unsent data, for a time that the sender has set. To close a file may wait for its file
-// system. Therefore receive takes the descriptors, and closers disable the wait of sockets and
-// close all descriptors in the background. To close a connection would also close the descriptors
+// These constants bound the handling of descriptors in packets. Before Linux 6.16, any packet can
+// carry descriptors. A close of the last descriptor of a socket can block until the socket's data
+// is sent, for a time that the sender sets. A close of a file can block until its file system
+// answers. Therefore receive takes the descriptors, and closers close them in the background
+// without the wait of sockets. Otherwise, a close of the connection would close the descriptors
 // that are still queued in the connection.
 const (
 	// mostRights is the number of descriptors that a packet can carry.

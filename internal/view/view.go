@@ -161,7 +161,8 @@ func (v *View) queryAll(ctx context.Context, now time.Time, agents []fleet.Agent
 	return answers, errs
 }
 
-// remember updates silent. A restarted agent is a new key.
+// remember updates silent. A restarted agent has a new key, so that the View does not skip the
+// agent.
 func (v *View) remember(now time.Time, agents []fleet.Agent, errs []error) {
 	silent := map[fleet.Agent]time.Time{}
 	for i, a := range agents {

@@ -239,7 +239,7 @@ func (h *Hook) unknown(c adjust.Container, err error) error {
 		return nil
 	}
 	if source := c.PodAnnotations[pods.SourceAnnotation]; source == "file" || source == "http" {
-		h.opts.Log.Warn("started a static pod's container without GPUs, as its spec is not known",
+		h.opts.Log.Warn("started a container of a static pod without GPUs: the pod's spec is unknown",
 			"namespace", c.Namespace, "pod", c.Pod, "container", c.Name, "error", err)
 		return nil
 	}

@@ -391,7 +391,7 @@ func TestRestartKeepsTheGPUAndGetsFreshPages(t *testing.T) {
 	}
 }
 
-// TestReleasesAreReported checks that each release is reported at once, also if the container of a
+// TestReleasesAreReported checks that each release is reported at once, even if the container of a
 // deleted pod ends later.
 func TestReleasesAreReported(t *testing.T) {
 	n := newNode(t)

@@ -108,7 +108,7 @@ func decodeCopy(raw []byte, generation uint64) ([]Device, error) {
 			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		if seen[entry.UUID] {
-			return nil, fmt.Errorf("%w: %q stands on it twice", ErrCorrupt, d.UUID)
+			return nil, fmt.Errorf("%w: it lists GPU %q twice", ErrCorrupt, d.UUID)
 		}
 		seen[entry.UUID] = true
 		devices = append(devices, d)

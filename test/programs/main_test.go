@@ -197,7 +197,7 @@ func (m *machine) most() uint64 {
 	return most
 }
 
-// held returns the most that a process held, on all GPUs.
+// held returns the sum of the peaks of a process's memory on all GPUs.
 func held(p oracle.Finished) uint64 {
 	var sum uint64
 	for _, g := range p.GPUs {

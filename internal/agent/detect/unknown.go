@@ -96,8 +96,8 @@ func certain(findings []finding) []finding {
 	return slices.DeleteFunc(findings, func(f finding) bool { return f.kind == unsure })
 }
 
-// certain returns the mismatches of a first check that depend on no unreadable page. certain keeps
-// the mismatches of containers with an observation, so that observe renews the observation.
+// certain returns the mismatches of a first check that depend on no unreadable page. certain also
+// keeps all mismatches of containers with an observation, so that observe renews the observation.
 func (d *Detector) certain(mismatches []mismatch) []mismatch {
 	return slices.DeleteFunc(mismatches, func(m mismatch) bool { return m.unsure && !d.observed[m.container] })
 }

@@ -74,10 +74,10 @@ func judge(t Tally, period time.Duration) Verdict {
 	return v
 }
 
-// wilson returns the confidence interval of a part that a number of samples observed. If the driver
-// names one process, each sample is 0 or 1 and the error is binomial. The error is smaller if the
-// driver measures parts, and for the load of the whole GPU. Wilson's score interval also holds for
-// parts near 0 and 1.
+// wilson returns Wilson's score interval, a confidence interval of a part that a number of samples
+// measured. The interval is valid near 0 and 1 too. If the driver names one process per sample,
+// each sample is 0 or 1, and the error is binomial. If the driver measures parts, or the load of
+// the whole GPU, the error is smaller.
 func wilson(part, samples float64) (low, high float64) {
 	const z2 = sigmas * sigmas
 	scale := 1 + z2/samples

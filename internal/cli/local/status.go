@@ -113,7 +113,7 @@ func (h *Holder) read() error {
 		return err
 	}
 	if len(usage.Devices) != len(devices) {
-		return fmt.Errorf("%s: limits for %d GPUs, usage of %d", h.Dir, len(devices), len(usage.Devices))
+		return fmt.Errorf("%s: the limits page lists %d GPUs, the usage page lists %d", h.Dir, len(devices), len(usage.Devices))
 	}
 	for i, d := range devices {
 		h.GPUs = append(h.GPUs, gpuStatus(d, usage, i))

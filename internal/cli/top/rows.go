@@ -137,7 +137,7 @@ func of[N uint64 | float64](n *N) N {
 	return *n
 }
 
-// everybody stands in the container column on the line of a GPU.
+// everybody is the text in the container column of a GPU's line.
 const everybody = "(all)"
 
 func (r row) memoryText() string { return show.MemoryOfLimit(r.memory, r.memoryLimit) }

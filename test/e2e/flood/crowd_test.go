@@ -97,7 +97,7 @@ func (refuser) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Co
 	return nil, nil, nil
 }
 
-// refuseMarked starts a refuser on the node.
+// refuseMarked registers a refuser with the node's container runtime.
 func (s *suite) refuseMarked() stub.Stub {
 	s.Helper()
 	plugin, err := stub.New(refuser{}, stub.WithPluginName("flood"), stub.WithPluginIdx("10"),

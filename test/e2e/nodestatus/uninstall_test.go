@@ -85,7 +85,8 @@ func (h *host) removes(missing string) error {
 	return err
 }
 
-// begins deletes the DaemonSets of an installation.
+// begins runs the first Job of an uninstallation. The Job deletes the DaemonSets, except the
+// DaemonSet that cleans the nodes.
 func (h *host) begins(missing string) error {
 	namespace := installed(h.t)
 	err := h.job("begin", namespace, missing)
@@ -96,6 +97,7 @@ func (h *host) begins(missing string) error {
 	return errors.Join(err, listErr)
 }
 
+// awaits runs the second Job of an uninstallation. The Job waits until the nodes are clean.
 func (h *host) awaits(missing string) error {
 	namespace := installed(h.t)
 	if err := observed(h.t, namespace); err != nil {
