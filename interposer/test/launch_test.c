@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/now.h"
+#include "base/number.h"
+#include "base/sleep.h"
 #include "check.h"
 #include "events.h"
 #include "fixture.h"
@@ -16,7 +18,7 @@
 #include "time/meter.h"
 #include "time/throttle.h"
 
-enum { gpus = 2, many = 1000, least_post = 20000 };
+enum { gpus = 2, many = 1000, least_post = 20000, late_ns = 20000000 };
 
 static struct vg_state *state;
 
@@ -25,6 +27,17 @@ static int gpu_of[16];   // by stream
 static CUcontext current;
 static int asked_context; // number of queries
 static CUresult context_fails, capturing_fails;
+static uint64_t capture_id = 1;
+static uint64_t gpu_until; // end of the GPU's work
+
+// another_thread stands for another thread's calls just before a launch that is to be captured, and
+// just after the launch.
+static enum { does_nothing, ends_the_capture, captures_again } another_thread;
+
+static uint64_t driver_time(void)
+{
+	return vg_max(gpu_until, vg_now());
+}
 
 static CUstream stream(int number)
 {
@@ -46,6 +59,11 @@ static CUresult driver_launch(CUfunction function, unsigned gx, unsigned gy, uns
 			      void **extra)
 {
 	CHECK(function && gx && gy && gz && bx && by && bz && !shared && on && !parameters && !extra);
+	if (another_thread != does_nothing) {
+		gpu_until = vg_now() + late_ns;
+		events_capturing = another_thread == captures_again;
+		capture_id++;
+	}
 	return CUDA_SUCCESS;
 }
 
@@ -91,6 +109,14 @@ static CUresult driver_is_capturing(CUstream on, int *status)
 	return capturing_fails;
 }
 
+static CUresult driver_capture_info(CUstream on, int *status, uint64_t *id)
+{
+	CHECK(on);
+	*status = events_capturing;
+	*id = capture_id;
+	return capturing_fails;
+}
+
 static CUresult driver_destroy_stream(CUstream on)
 {
 	CHECK(on);
@@ -118,7 +144,7 @@ static CUresult driver_address(const char *name, void **function, int version, u
 
 static void install(void)
 {
-	events_install(vg_now, vg_now);
+	events_install(driver_time, vg_now);
 	DRIVER(cuLaunchKernel, driver_launch);
 	DRIVER(cuStreamGetCtx, driver_context);
 	DRIVER(cuCtxPushCurrent_v2, driver_push);
@@ -127,6 +153,7 @@ static void install(void)
 	DRIVER(cuCtxGetDevice, driver_device);
 	DRIVER(cuStreamDestroy_v2, driver_destroy_stream);
 	DRIVER(cuStreamIsCapturing, driver_is_capturing);
+	DRIVER(cuStreamGetCaptureInfo, driver_capture_info);
 	DRIVER(cuStreamQuery, driver_is_dry);
 	DRIVER(cuGetProcAddress_v2, driver_address);
 }
@@ -240,11 +267,32 @@ static void test_capture(void)
 	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(3), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
 	for (int i = 0; i < many; i++)
 		launch(3);
-	CHECK_EQUAL(events_asked_capture, many);
+	CHECK_EQUAL(events_asked_capture, 2 * many); // before and after each launch
 	CHECK_EQUAL(slot(0)->launches, before);
 	events_capturing = false;
 	launch(3);
 	CHECK_EQUAL(slot(0)->launches, before + 1);
+}
+
+// Another thread may end the capture before the launch. The work then runs, and is charged all its
+// time.
+static void test_capture_that_ends(bool again)
+{
+	struct vg_meter *meter = atomic_load(&state->meters[0]);
+	uint64_t before = state->pages.usage->header.devices[0].spent_ns;
+
+	CHECK_EQUAL(vg_cuStreamBeginCapture_v2(stream(6), CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+	another_thread = again ? captures_again : ends_the_capture;
+	launch(6);
+	another_thread = does_nothing;
+	events_capturing = false;
+	vg_sleep_until(gpu_until);
+	launch(6);
+	CHECK(vg_meter_try_lock(meter));
+	vg_throttle_waited(state, meter);
+	vg_meter_unlock(meter);
+	CHECK(state->pages.usage->header.devices[0].spent_ns - before >= late_ns);
+	CHECK_EQUAL(meter->unmeasured.count, 0);
 }
 
 // A newer driver's function that may begin a capture is returned to the program. Afterwards,
@@ -324,6 +372,8 @@ int main(void)
 	test_capture_by_what_is_not_known();
 	test_capturing_unknown();
 	test_context_unknown();
+	test_capture_that_ends(false);
+	test_capture_that_ends(true);
 	for (int i = 0; i < gpus; i++)
 		free(atomic_load(&state->meters[i]));
 	return 0;

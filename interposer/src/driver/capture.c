@@ -43,6 +43,16 @@ enum vg_capturing vg_capture_ask(CUstream stream, bool per_thread)
 	return status == CU_STREAM_CAPTURE_STATUS_NONE ? vg_not_capturing : vg_is_capturing;
 }
 
+uint64_t vg_capture_id(CUstream stream, bool per_thread)
+{
+	int status = CU_STREAM_CAPTURE_STATUS_NONE;
+	uint64_t id = 0;
+	CUresult result = per_thread ? VG_CALL(cuStreamGetCaptureInfo_ptsz, stream, &status, &id) :
+				       VG_CALL(cuStreamGetCaptureInfo, stream, &status, &id);
+
+	return result || status == CU_STREAM_CAPTURE_STATUS_NONE ? 0 : id;
+}
+
 // Sequentially consistent accesses ensure that either a touch detects that a capture is beginning,
 // or the capture detects the touch.
 void vg_capture_join_begin(void)

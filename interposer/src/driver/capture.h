@@ -15,6 +15,7 @@
 #define VG_CAPTURE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "driver.h"
 #include "load/capture_count.h"
@@ -35,6 +36,9 @@ static inline bool vg_capture_is_on(CUstream stream, bool per_thread)
 
 	return now == vg_is_capturing || now == vg_beside_capture;
 }
+
+// vg_capture_id returns the number of the capture of a stream, or 0 if the number is unknown.
+uint64_t vg_capture_id(CUstream stream, bool per_thread);
 
 // vg_capture_prepare must be called before the driver begins a capture. vg_capture_begun must be
 // called with the driver's result, and returns that result.

@@ -160,6 +160,8 @@
 	X(cuStreamBeginRecaptureToGraph_ptsz, CUstream, int, CUgraph, void *, void *)              \
 	X(cuStreamIsCapturing, CUstream, int *)                                                    \
 	X(cuStreamIsCapturing_ptsz, CUstream, int *)                                               \
+	X(cuStreamGetCaptureInfo, CUstream, int *, uint64_t *)                                     \
+	X(cuStreamGetCaptureInfo_ptsz, CUstream, int *, uint64_t *)                                \
 	X(cuStreamGetCtx, CUstream, CUcontext *)                                                   \
 	X(cuStreamGetDevice, CUstream, CUdevice *)                                                 \
 	X(cuStreamSynchronize, CUstream)                                                           \

@@ -81,14 +81,13 @@ bool vg_fastpath_use(struct vg_state *state, struct vg_ticket *ticket, const str
 		vg_fastpath_enter(meter);
 		*ticket = (struct vg_ticket){.state = state,
 					     .meter = meter,
-					     .stream = work->stream,
+					     .work = *work,
 					     .context = meter->fastpath.stream->context,
 					     .charge = meter->fastpath.charge,
 					     .at = meter->fastpath.until - vg_fastpath_ns,
 					     .on_way = vg_meter_on_way_begin(meter->fastpath.stream),
 					     .segment = meter->fastpath.stream->head,
-					     .covered = true,
-					     .per_thread = work->per_thread};
+					     .covered = true};
 	}
 	vg_mutex_unlock(&meter->mutex);
 	return good;

@@ -103,22 +103,30 @@ static int vg_work_place(struct vg_state *state, const struct vg_work *work, CUc
 	return index;
 }
 
-void vg_place_fill(struct vg_state *state, struct vg_ticket *ticket,
-		   const struct vg_work *work)
+void vg_place_meter(struct vg_ticket *ticket)
 {
+	struct vg_state *state = ticket->state;
+	const struct vg_work *work = &ticket->work;
 	bool own = work->stream == vg_per_thread_stream || (work->per_thread && !work->stream);
 	CUcontext context = NULL;
-	int index;
+	int index = vg_work_place(state, work, &context);
 
-	*ticket = (struct vg_ticket){.state = state, .stream = work->stream,
-				     .per_thread = work->per_thread};
-	if (vg_capture_is_on(work->stream, work->per_thread))
-		return;
-	index = vg_work_place(state, work, &context);
 	if (index < 0 || vg_limits_compute(&state->pages, (uint32_t)index) >= VG_PPM)
 		return;
 	ticket->context = vg_handle_key(context);
 	ticket->thread = own ? vg_thread_key() : 0;
 	ticket->device = (uint32_t)index;
 	ticket->meter = vg_meter_at(&state->meters[index], &state->pages, ticket->device);
+}
+
+void vg_place_fill(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work)
+{
+	*ticket = (struct vg_ticket){.state = state, .work = *work};
+	ticket->captured = vg_capture_is_on(work->stream, work->per_thread);
+	if (!ticket->captured) {
+		vg_place_meter(ticket);
+		return;
+	}
+	ticket->at = vg_now();
+	ticket->capture = vg_capture_id(work->stream, work->per_thread);
 }

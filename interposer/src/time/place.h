@@ -27,12 +27,13 @@ struct vg_work {
 struct vg_ticket {
 	struct vg_state *state;
 	struct vg_meter *meter; // NULL: the launch is not metered
-	CUstream stream;
+	struct vg_work work;
 	uint64_t context, thread;
 	uint32_t device;
 	int64_t charge;
 	uint64_t at; // vg_now at which the throttle admitted the launch
-	bool per_thread;
+	bool captured;    // before the launch, the stream was captured
+	uint64_t capture; // the number of the capture
 	bool after; // call vg_throttle_finish after the launch
 	struct vg_on_way *on_way; // counts launches in progress
 	uint32_t segment; // number of the segment that has the work
@@ -48,9 +49,10 @@ static inline uint64_t vg_work_key(uint64_t a, uint64_t b)
 }
 
 // vg_place_fill fills the ticket with the GPU and the context of work. The ticket's meter is NULL
-// if the work is not metered. vg_place_context finds the context of the work's stream, and reports
-// whether it found a context.
+// if the work is not metered. vg_place_meter does the same for work that no capture gets.
+// vg_place_context finds the context of the work's stream, and reports whether it found a context.
 void vg_place_fill(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work);
+void vg_place_meter(struct vg_ticket *ticket);
 bool vg_place_context(const struct vg_work *work, CUcontext *context);
 
 // vg_place_beside returns a further meter of the same GPU, or the same meter if no memory is left.

@@ -380,6 +380,21 @@ void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per
 		vg_not_measured(meter, segment);
 }
 
+void vg_segment_late(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class, uint64_t at,
+		     bool per_thread)
+{
+	struct vg_segment *segment;
+
+	vg_segment_before(meter, stream, class, 0, at, per_thread);
+	segment = vg_stream_segment(stream);
+	if (!segment->fresh)
+		vg_meter_unmeasured_begin(meter, at);
+	segment->fresh = segment->dirty = true;
+	segment->begun_at = vg_min(segment->begun_at, at);
+	vg_not_measured(meter, segment);
+	vg_segment_close(stream, per_thread);
+}
+
 bool vg_segment_close(struct vg_stream *stream, bool per_thread)
 {
 	struct vg_segment *segment = vg_stream_segment(stream);

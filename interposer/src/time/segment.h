@@ -14,6 +14,10 @@ bool vg_segment_before(struct vg_meter *meter, struct vg_stream *stream, struct 
 		       int64_t charge, uint64_t now, bool per_thread);
 void vg_segment_after(struct vg_meter *meter, struct vg_stream *stream, bool per_thread);
 
+// vg_segment_late enters work that a stream has had since `at`. The work is charged all time since `at`.
+void vg_segment_late(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class, uint64_t at,
+		     bool per_thread);
+
 // vg_segment_failed removes a launch that failed from the segment with this number, and refunds the
 // charge. `covered` is the segment's `covered` after vg_segment_before. vg_segment_failed refunds
 // nothing for a segment that is done, because the measurement has refunded the charge.

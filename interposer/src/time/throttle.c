@@ -6,6 +6,7 @@
 #include "base/number.h"
 #include "base/sleep.h"
 #include "base/thread.h"
+#include "driver/capture.h"
 #include "driver/handle.h"
 #include "driver/stream.h"
 #include "events.h"
@@ -93,7 +94,7 @@ static void vg_launch_look(struct vg_launch *launch)
 
 	launch->now = vg_clock_now(&meter->clock);
 	launch->blind = meter->blind && vg_idle_blind(meter, launch->ticket->context, launch->now);
-	vg_idle_drain(meter, launch->stream, launch->now, launch->ticket->per_thread);
+	vg_idle_drain(meter, launch->stream, launch->now, launch->ticket->work.per_thread);
 	launch->ppm = vg_limits_compute(pages, meter->device);
 	launch->rate = vg_bucket_rate(launch->ppm, vg_limits_lease(pages, meter->device), launch->now);
 	launch->balance = vg_fill_and_post(pages, meter, launch->now);
@@ -240,7 +241,7 @@ static void vg_launch_find(struct vg_launch *launch, const struct vg_work *work)
 	vg_meter_drop_gone(launch->meter);
 	if (!ticket->context)
 		ticket->context = vg_stream_context(launch->meter, work);
-	launch->stream = vg_meter_stream(launch->meter, ticket->stream, ticket->context, ticket->thread);
+	launch->stream = vg_meter_stream(launch->meter, ticket->work.stream, ticket->context, ticket->thread);
 	if (launch->stream->failures >= vg_most_failures && !launch->stream->blind)
 		vg_meter_blind(launch->meter, launch->stream);
 	launch->class = vg_estimate_of(&launch->meter->estimates, work->key, work->prior);
@@ -354,7 +355,7 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	if (launch.slept)
 		vg_tally(&slot->wait_ns, launch.now - launch.came);
 	ticket->after = vg_segment_before(ticket->meter, launch.stream, launch.class, ticket->charge,
-					  launch.now, ticket->per_thread);
+					  launch.now, ticket->work.per_thread);
 	ticket->on_way = vg_meter_on_way_begin(launch.stream);
 	ticket->segment = launch.stream->head;
 	ticket->covered = vg_stream_segment(launch.stream)->covered;
@@ -365,22 +366,47 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	vg_meter_unlock(ticket->meter);
 }
 
+// vg_throttle_captured enters work that ran, because another thread ended the capture between the
+// check of the stream and the launch.
+static CUresult vg_throttle_captured(struct vg_ticket *ticket, CUresult result)
+{
+	const struct vg_work *work = &ticket->work;
+	struct vg_launch launch = {.ticket = ticket};
+
+	if (result || (vg_capture_is_on(work->stream, work->per_thread) &&
+		       vg_capture_id(work->stream, work->per_thread) == ticket->capture))
+		return result;
+	vg_place_meter(ticket);
+	launch.meter = ticket->meter;
+	if (!launch.meter)
+		return result;
+	while (!vg_meter_lock_in_turn(launch.meter, vg_stuck_ns))
+		launch.meter = vg_place_beside(launch.meter);
+	vg_launch_find(&launch, work);
+	vg_segment_late(launch.meter, launch.stream, launch.class, ticket->at, work->per_thread);
+	vg_meter_unlock(launch.meter);
+	return result;
+}
+
 CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result)
 {
-	bool closes = vg_meter_on_way_end(ticket->on_way);
 	struct vg_stream *stream;
+	bool closes;
 
+	if (ticket->captured)
+		return vg_throttle_captured(ticket, result);
+	closes = vg_meter_on_way_end(ticket->on_way);
 	if (!ticket->after && !result && !closes)
 		return result;
 	if (!vg_meter_lock_in_turn(ticket->meter, vg_stuck_ns))
 		return result; // the work stays entered
-	stream = vg_meter_stream(ticket->meter, ticket->stream, ticket->context, ticket->thread);
+	stream = vg_meter_stream(ticket->meter, ticket->work.stream, ticket->context, ticket->thread);
 	if (result)
 		vg_segment_failed(ticket->meter, stream, ticket->segment, ticket->charge, ticket->covered);
 	// If launches wait for their kernels, the kernel may have run until the exception.
 	if (vg_stream_broke(result))
 		ticket->meter->owed += (int64_t)(vg_now() - ticket->at);
-	vg_segment_after(ticket->meter, stream, ticket->per_thread);
+	vg_segment_after(ticket->meter, stream, ticket->work.per_thread);
 	vg_meter_unlock(ticket->meter);
 	return result;
 }

@@ -37,7 +37,7 @@ static inline void vg_throttle_begin(struct vg_state *state, struct vg_ticket *t
 
 static inline CUresult vg_throttle_end(struct vg_ticket *ticket, CUresult result)
 {
-	return ticket->meter ? vg_throttle_finish(ticket, result) : result;
+	return ticket->meter || ticket->captured ? vg_throttle_finish(ticket, result) : result;
 }
 
 // vg_throttle_waited settles work of unknown length after a program has waited for that work.
