@@ -99,7 +99,7 @@ root:
 test: unit stress e2e ## run all tests; needs root, because the tests start a real node
 
 .PHONY: unit
-unit: build helm clients ## run the tests that need neither root nor a cluster
+unit: build helm clients arm64-static ## run the tests that need neither root nor a cluster
 	$(GO) vet ./...
 	@# Passed packages are cached, so the repetition runs only the failed packages. go vet has made the
 	@# checks of go test, too.
@@ -137,6 +137,10 @@ arm64-build:
 	@for room in $(C_ROOMS); do $(MAKE) --no-print-directory -C $$room $(ARM64) all || exit 1; done
 	@mkdir -p $(BUILD)/arm64/bin
 	CGO_ENABLED=1 GOARCH=arm64 CC=aarch64-linux-gnu-gcc $(GOBUILD) -o $(BUILD)/arm64/bin/ ./cmd/nri-vgpu
+	@$(MAKE) --no-print-directory arm64-static
+
+.PHONY: arm64-static
+arm64-static:
 	CGO_ENABLED=0 GOARCH=arm64 $(GOBUILD) -o $(BUILD)/arm64/bin/ $(STATIC)
 
 # CLIENTS are the builds of kubectl's plugin for systems other than Linux. Tests build each system once.
