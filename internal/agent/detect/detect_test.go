@@ -415,7 +415,7 @@ func TestMetrics(t *testing.T) {
 # HELP nri_vgpu_container_observed_memory_bytes GPU memory that the driver reports for the container, where its usage page reports less.
 # TYPE nri_vgpu_container_observed_memory_bytes gauge
 nri_vgpu_container_observed_memory_bytes{container="main",namespace="ns",pod="p",uuid="` + gpuA + `"} 4.194304e+08
-# HELP nri_vgpu_unaccounted_processes Unaccounted processes on the GPU, by kind: bypass (outside the limits of the process's container), pod (in a container without a part of a GPU) or host (outside of pods). A process is unaccounted if no container with a part of the GPU accounts for it.
+# HELP nri_vgpu_unaccounted_processes Unaccounted processes on the GPU, by kind: bypass, outside the limits of the process's container; pod, in a container without a part of a GPU; host, outside of pods. A process is unaccounted if no container with a part of the GPU accounts for it.
 # TYPE nri_vgpu_unaccounted_processes gauge
 nri_vgpu_unaccounted_processes{kind="host",uuid="` + gpuA + `"} 1
 `

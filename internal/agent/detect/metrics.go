@@ -28,7 +28,7 @@ func newMetrics() *Metrics {
 		}, []string{"uuid", "api"}),
 		unaccounted: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nri_vgpu_unaccounted_processes",
-			Help: "Unaccounted processes on the GPU, by kind: bypass (outside the limits of the process's container), pod (in a container without a part of a GPU) or host (outside of pods). A process is unaccounted if no container with a part of the GPU accounts for it.",
+			Help: "Unaccounted processes on the GPU, by kind: bypass, outside the limits of the process's container; pod, in a container without a part of a GPU; host, outside of pods. A process is unaccounted if no container with a part of the GPU accounts for it.",
 		}, []string{"uuid", "kind"}),
 		found: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nri_vgpu_unaccounted_processes_found_total",
