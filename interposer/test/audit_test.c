@@ -19,9 +19,9 @@
 #include "memory/pool_held.h"
 #include "pages/held.h"
 #include "pages/limits.h"
-#include "pages/reserve.h"
 #include "pages/slot.h"
 #include "pages/usage.h"
+#include "reserve.h"
 
 static struct vg_state *state;
 static uint64_t physical;
@@ -102,7 +102,7 @@ static uint64_t used(void)
 // estimate charges an estimate. forget releases the charge.
 static void estimate(uint64_t bytes)
 {
-	CHECK(vg_reserve(&state->pages, 0, bytes));
+	CHECK(test_reserve(&state->pages, 0, bytes));
 	vg_correction_estimate_made(state, 0, bytes);
 }
 
@@ -114,7 +114,7 @@ static void forget(uint64_t bytes)
 static void test_what_grows_without_a_call(void)
 {
 	setup();
-	CHECK(vg_reserve(&state->pages, 0, 1000));
+	CHECK(test_reserve(&state->pages, 0, 1000));
 	physical = 1100;
 	audit();
 	CHECK_EQUAL(used(), 1100);
@@ -133,7 +133,7 @@ static void test_what_grows_without_a_call(void)
 static void test_estimates(void)
 {
 	setup();
-	CHECK(vg_reserve(&state->pages, 0, 1000));
+	CHECK(test_reserve(&state->pages, 0, 1000));
 	estimate(700);
 	CHECK_EQUAL(used(), 1700);
 	physical = 1100;
@@ -194,7 +194,7 @@ static void end_context(void)
 
 static void keep_export(uint64_t bytes)
 {
-	CHECK(vg_reserve(&state->pages, 0, bytes));
+	CHECK(test_reserve(&state->pages, 0, bytes));
 	vg_correction_export_kept(state, 0, bytes);
 }
 
@@ -251,7 +251,7 @@ static void test_estimate_ends_before_a_context(void)
 static void take(void)
 {
 	vg_calls_begin(state);
-	CHECK(vg_reserve(&state->pages, 0, 100));
+	CHECK(test_reserve(&state->pages, 0, 100));
 	physical += 100;
 	vg_calls_end(state);
 	meanwhile = NULL;
@@ -280,7 +280,7 @@ static void give_estimate(void)
 static void test_calls_meanwhile(void (*call)(void), uint64_t want)
 {
 	setup();
-	CHECK(vg_reserve(&state->pages, 0, 1000));
+	CHECK(test_reserve(&state->pages, 0, 1000));
 	physical = 1100;
 	audit();
 	CHECK_EQUAL(used(), 1100);
@@ -416,7 +416,7 @@ static void charge_pool(uint64_t charged, uint64_t held)
 	struct vg_pool *pool = &state->pools[0];
 
 	if (charged > pool->charged)
-		CHECK(vg_reserve(&state->pages, 0, charged - pool->charged));
+		CHECK(test_reserve(&state->pages, 0, charged - pool->charged));
 	else
 		vg_reserve_release(&state->pages, 0, pool->charged - charged);
 	pool->in_use = true;
@@ -435,7 +435,7 @@ static void refresh_pool(void)
 static void test_pool_that_shrinks(void)
 {
 	setup();
-	CHECK(vg_reserve(&state->pages, 0, 1000));
+	CHECK(test_reserve(&state->pages, 0, 1000));
 	charge_pool(500, 500);
 	physical = 1600;
 	audit();

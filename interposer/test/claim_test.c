@@ -14,7 +14,7 @@
 #include "memory/correction.h"
 #include "memory/release.h"
 #include "one_claim.h"
-#include "pages/reserve.h"
+#include "reserve.h"
 #include "stand_in.h"
 
 // ---- a driver with three GPUs, of which the container has the first
@@ -153,7 +153,7 @@ static void test_a_context_that_is_charged_in_part(void)
 
 	begin();
 	correction = &state->corrections[0];
-	CHECK(vg_reserve(&state->pages, 0, 30 * mib));
+	CHECK(test_reserve(&state->pages, 0, 30 * mib));
 	correction->again = 30 * mib;
 
 	CHECK_EQUAL(vg_claim_on(&claim, 0, VG_WAY_ALLOC, 50 * mib), CUDA_SUCCESS); // no context

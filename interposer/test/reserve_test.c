@@ -21,6 +21,7 @@
 #include "pages/limits.h"
 #include "pages/slot.h"
 #include "pages/usage.h"
+#include "reserve.h"
 
 enum { processes = 8, threads = 8 };
 
@@ -50,19 +51,19 @@ static void test_limit_is_exact(void)
 {
 	make_pages(1000);
 	attach(&pages);
-	CHECK(vg_reserve(&pages, 0, 999));
-	CHECK(!vg_reserve(&pages, 0, 2));
-	CHECK(vg_reserve(&pages, 0, 1));
-	CHECK(!vg_reserve(&pages, 0, 1));
-	CHECK(vg_reserve(&pages, 0, 0));
+	CHECK(test_reserve(&pages, 0, 999));
+	CHECK(!test_reserve(&pages, 0, 2));
+	CHECK(test_reserve(&pages, 0, 1));
+	CHECK(!test_reserve(&pages, 0, 1));
+	CHECK(test_reserve(&pages, 0, 0));
 	vg_reserve_release(&pages, 0, 1000);
 	CHECK_EQUAL(vg_usage_memory(&pages, 0), 0);
 	CHECK(!vg_reserve_hold_at_once(&pages, 0, 1001));
 	CHECK(vg_reserve_hold_at_once(&pages, 0, 1000));
 	CHECK(!vg_reserve_hold_at_once(&pages, 0, 1));
 	vg_reserve_settle(&pages, 0, 1000, 0);
-	CHECK(!vg_reserve(&pages, 0, UINT64_MAX));
-	CHECK(!vg_reserve(&pages, 0, 1001));
+	CHECK(!test_reserve(&pages, 0, UINT64_MAX));
+	CHECK(!test_reserve(&pages, 0, 1001));
 	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->pending, 0);
 	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->peak, 1000);
 	CHECK_EQUAL(pages.usage->header.devices[0].peak, 1000);
@@ -76,10 +77,10 @@ static void test_peak_of_all_processes(void)
 	make_pages(1000);
 	attach(&pages);
 	attach(&other);
-	CHECK(vg_reserve(&pages, 0, 300));
-	CHECK(vg_reserve(&other, 0, 400));
+	CHECK(test_reserve(&pages, 0, 300));
+	CHECK(test_reserve(&other, 0, 400));
 	vg_reserve_release(&pages, 0, 300);
-	CHECK(vg_reserve(&other, 0, 100));
+	CHECK(test_reserve(&other, 0, 100));
 	CHECK_EQUAL(vg_slot_device(&other, (uint32_t)other.slot, 0)->peak, 500);
 	CHECK_EQUAL(pages.usage->header.devices[0].peak, 700);
 	vg_pages_close(&other);
@@ -147,7 +148,7 @@ static void test_adjust(void)
 {
 	make_pages(1000);
 	attach(&pages);
-	CHECK(vg_reserve(&pages, 0, 300));
+	CHECK(test_reserve(&pages, 0, 300));
 	vg_reserve_adjust(&pages, 0, 300, 1200);
 	CHECK_EQUAL(own_slot()->used, 1200);
 	CHECK_EQUAL(own_slot()->peak, 1200);
@@ -179,11 +180,11 @@ static void test_refusal_at_once(void)
 	make_pages(1000);
 	attach(&pages);
 	attach(&other);
-	CHECK(vg_reserve(&other, 0, 900));
+	CHECK(test_reserve(&other, 0, 900));
 	start = vg_now();
-	CHECK(!vg_reserve(&pages, 0, 101));
+	CHECK(!test_reserve(&pages, 0, 101));
 	CHECK(vg_now() - start < 500000000);
-	CHECK(vg_reserve(&pages, 0, 100));
+	CHECK(test_reserve(&pages, 0, 100));
 	vg_pages_close(&other);
 	vg_pages_close(&pages);
 }
@@ -194,14 +195,14 @@ static void test_limit_changes_while_running(void)
 
 	make_pages(1000);
 	attach(&pages);
-	CHECK(vg_reserve(&pages, 0, 800));
+	CHECK(test_reserve(&pages, 0, 800));
 	CHECK(test_pages_update(dir, &device, 1) == 0);
-	CHECK(!vg_reserve(&pages, 0, 1));
+	CHECK(!test_reserve(&pages, 0, 1));
 	vg_reserve_release(&pages, 0, 400);
-	CHECK(vg_reserve(&pages, 0, 100));
+	CHECK(test_reserve(&pages, 0, 100));
 	device.memory_bytes = 2000;
 	CHECK(test_pages_update(dir, &device, 1) == 0);
-	CHECK(vg_reserve(&pages, 0, 1500));
+	CHECK(test_reserve(&pages, 0, 1500));
 	vg_pages_close(&pages);
 }
 
@@ -214,7 +215,7 @@ static void test_bytes_a_dead_process_left_pending(void)
 	attach(&other);
 	vg_add(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
 	vg_pages_close(&other); // the child drops its lock
-	CHECK(vg_reserve(&pages, 0, 1000));
+	CHECK(test_reserve(&pages, 0, 1000));
 	vg_pages_close(&pages);
 }
 
@@ -228,14 +229,14 @@ static void test_process_stopped_with_bytes_pending(void)
 	attach(&pages);
 	attach(&other);
 	vg_add(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
-	CHECK(!vg_reserve(&pages, 0, 200)); // after the wait, the pending bytes count as granted
+	CHECK(!test_reserve(&pages, 0, 200)); // after the wait, the pending bytes count as granted
 	first = vg_now() - start;
 	CHECK(first < 5000000000);
 	start = vg_now();
 	for (int i = 0; i < 5; i++)
-		CHECK(!vg_reserve(&pages, 0, 200));
+		CHECK(!test_reserve(&pages, 0, 200));
 	CHECK(vg_now() - start < first / 2); // no second wait for the same pending bytes
-	CHECK(vg_reserve(&pages, 0, 100));
+	CHECK(test_reserve(&pages, 0, 100));
 	vg_pages_close(&other);
 	vg_pages_close(&pages);
 }
@@ -243,7 +244,7 @@ static void test_process_stopped_with_bytes_pending(void)
 static void *cancelled_waiter(void *unused)
 {
 	CHECK_EQUAL(pthread_cancel(pthread_self()), 0);
-	CHECK(!vg_reserve(&pages, 0, 200));
+	CHECK(!test_reserve(&pages, 0, 200));
 	pthread_testcancel();
 	return unused;
 }
@@ -265,10 +266,10 @@ static void test_cancelled_while_waiting(void)
 	CHECK(result == PTHREAD_CANCELED);
 	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->pending, 0);
 	alarm(10); // a process would wait for ever
-	CHECK(!vg_reserve(&pages, 0, 200));
+	CHECK(!test_reserve(&pages, 0, 200));
 	alarm(0);
 	vg_sub(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);
-	CHECK(vg_reserve(&pages, 0, 1000));
+	CHECK(test_reserve(&pages, 0, 1000));
 	vg_pages_close(&other);
 	vg_pages_close(&pages);
 }
@@ -284,8 +285,8 @@ static void test_hostile_counters(void)
 	other->used = UINT64_MAX;
 	other->pending = UINT64_MAX;
 	vg_reserve_release(&pages, 0, UINT64_MAX);
-	CHECK(vg_reserve(&pages, 0, 1000)); // no process holds that slot
-	CHECK(!vg_reserve(&pages, 0, 1));
+	CHECK(test_reserve(&pages, 0, 1000)); // no process holds that slot
+	CHECK(!test_reserve(&pages, 0, 1));
 	vg_pages_close(&pages);
 }
 
@@ -304,12 +305,12 @@ static void test_own_memory_is_not_forgotten(void)
 {
 	make_pages(1000);
 	attach(&pages);
-	CHECK(vg_reserve(&pages, 0, 900));
+	CHECK(test_reserve(&pages, 0, 900));
 	forge();
-	CHECK(!vg_reserve(&pages, 0, 101));
+	CHECK(!test_reserve(&pages, 0, 101));
 	CHECK_EQUAL(vg_usage_memory(&pages, 0), 900);
 	vg_reserve_release(&pages, 0, 900);
-	CHECK(vg_reserve(&pages, 0, 1000));
+	CHECK(test_reserve(&pages, 0, 1000));
 	vg_pages_close(&pages);
 }
 
@@ -322,15 +323,15 @@ static void test_observed_on_a_forged_page(void)
 	attach(&pages);
 	CHECK(test_pages_observe(dir, 0, 70 * unit) == 0);
 	CHECK_EQUAL(vg_usage_memory(&pages, 0), 70 * unit);
-	CHECK(!vg_reserve(&pages, 0, 31 * unit));
+	CHECK(!test_reserve(&pages, 0, 31 * unit));
 	for (int i = 0; i < 100; i++) {
 		forge();
-		granted += vg_reserve(&pages, 0, unit);
+		granted += test_reserve(&pages, 0, unit);
 	}
 	CHECK_EQUAL(granted, 30);
 	vg_reserve_release(&pages, 0, 10 * unit); // the process may reuse its freed memory at once
-	CHECK(!vg_reserve(&pages, 0, 11 * unit));
-	CHECK(vg_reserve(&pages, 0, 10 * unit));
+	CHECK(!test_reserve(&pages, 0, 11 * unit));
+	CHECK(test_reserve(&pages, 0, 10 * unit));
 	vg_pages_close(&pages);
 }
 
@@ -341,19 +342,19 @@ static void test_next_look(void)
 	make_pages(100 * unit);
 	attach(&pages);
 	CHECK(test_pages_observe(dir, 0, 60 * unit) == 0);
-	CHECK(vg_reserve(&pages, 0, 40 * unit));
-	CHECK(!vg_reserve(&pages, 0, 1));
+	CHECK(test_reserve(&pages, 0, 40 * unit));
+	CHECK(!test_reserve(&pages, 0, 1));
 	CHECK(test_pages_observe(dir, 0, 60 * unit) == 0);
-	CHECK(vg_reserve(&pages, 0, 40 * unit));
-	CHECK(!vg_reserve(&pages, 0, 1));
+	CHECK(test_reserve(&pages, 0, 40 * unit));
+	CHECK(!test_reserve(&pages, 0, 1));
 	CHECK(test_pages_observe(dir, 0, 100 * unit) == 0);
 	vg_reserve_release(&pages, 0, 80 * unit); // before the process has read the observation
-	CHECK(!vg_reserve(&pages, 0, 1));
+	CHECK(!test_reserve(&pages, 0, 1));
 	CHECK(test_pages_observe(dir, 0, 0) == 0);
-	CHECK(vg_reserve(&pages, 0, 100 * unit));
+	CHECK(test_reserve(&pages, 0, 100 * unit));
 	vg_reserve_release(&pages, 0, 50 * unit);
 	CHECK(test_pages_observe(dir, 0, 100 * unit) == 0); // cleared in between
-	CHECK(!vg_reserve(&pages, 0, 1));
+	CHECK(!test_reserve(&pages, 0, 1));
 	vg_pages_close(&pages);
 }
 
@@ -361,13 +362,13 @@ static void test_observed_less_than_claimed(void)
 {
 	make_pages(100 * unit);
 	attach(&pages);
-	CHECK(vg_reserve(&pages, 0, 50 * unit));
+	CHECK(test_reserve(&pages, 0, 50 * unit));
 	CHECK(test_pages_observe(dir, 0, unit) == 0);
 	CHECK_EQUAL(vg_usage_memory(&pages, 0), 50 * unit);
 	vg_reserve_release(&pages, 0, 50 * unit); // more than was observed
 	CHECK_EQUAL(vg_usage_memory(&pages, 0), 0);
 	CHECK(test_pages_observe(dir, 0, UINT64_MAX - 2 * unit) == 0);
-	CHECK(!vg_reserve(&pages, 0, 1));
+	CHECK(!test_reserve(&pages, 0, 1));
 	vg_pages_close(&pages);
 }
 
@@ -400,7 +401,7 @@ static void *storm_thread(void *argument)
 		uint64_t bytes = storm.smallest +
 				 random_below(&seed, storm.largest - storm.smallest + 1);
 
-		if (!vg_reserve(&pages, 0, bytes)) {
+		if (!test_reserve(&pages, 0, bytes)) {
 			CHECK(!storm.must_succeed);
 			continue;
 		}
@@ -496,7 +497,7 @@ static void test_kills_leave_nothing(void)
 	attach(&pages);
 	vg_slots_reap(&pages, 0);
 	CHECK_EQUAL(vg_usage_memory(&pages, 0), 0);
-	CHECK(vg_reserve(&pages, 0, storm.limit));
+	CHECK(test_reserve(&pages, 0, storm.limit));
 	vg_pages_close(&pages);
 }
 

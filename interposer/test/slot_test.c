@@ -19,8 +19,8 @@
 
 #include "check.h"
 #include "fixture.h"
-#include "pages/reserve.h"
 #include "pages/usage.h"
+#include "reserve.h"
 #include "slots.h"
 
 extern char **environ;
@@ -40,7 +40,7 @@ static pid_t start_holder(void (*then)(void))
 		static struct vg_pages pages;
 
 		attach(&pages);
-		CHECK(vg_reserve(&pages, 0, 100));
+		CHECK(test_reserve(&pages, 0, 100));
 		CHECK(write(ready[1], "", 1) == 1);
 		if (then)
 			then();
@@ -68,10 +68,10 @@ static void test_killed_process_gives_back(void)
 	attach(&pages);
 	holder = start_holder(NULL);
 	CHECK_EQUAL(used_after_reaping(&pages), 100);
-	CHECK(!vg_reserve(&pages, 0, 901));
+	CHECK(!test_reserve(&pages, 0, 901));
 	finish(holder);
 	// Any process that needs the memory reaps the slot without a wait.
-	CHECK(vg_reserve(&pages, 0, 1000));
+	CHECK(test_reserve(&pages, 0, 1000));
 	CHECK_EQUAL(vg_usage_memory(&pages, 0), 1000);
 	vg_pages_close(&pages);
 }
@@ -205,7 +205,7 @@ static void end_slowly(void)
 	kill(holder, SIGKILL);
 	while (is_live(&pages, 1))
 		continue;
-	CHECK(vg_reserve(&pages, 0, 1000));
+	CHECK(test_reserve(&pages, 0, 1000));
 	CHECK(fcntl(driver, F_GETLK, &lock) == 0);
 	CHECK_EQUAL(lock.l_type, F_UNLCK);
 	CHECK(waitpid(holder, NULL, 0) == holder);
@@ -258,7 +258,7 @@ static void attach_and_fork(pid_t *children)
 	attach(&pages);
 	atomic_store(&attached, true);
 	CHECK(pthread_join(thread, NULL) == 0);
-	CHECK(vg_reserve(&pages, 0, 100));
+	CHECK(test_reserve(&pages, 0, 100));
 	_exit(0);
 }
 
@@ -320,7 +320,7 @@ static void test_spawning_keeps_the_slot(void)
 
 	make_pages(1000);
 	attach(&pages);
-	CHECK(vg_reserve(&pages, 0, 100));
+	CHECK(test_reserve(&pages, 0, 100));
 	CHECK(posix_spawnp(&pid, "true", NULL, NULL, arguments, environ) == 0);
 	CHECK(waitpid(pid, NULL, 0) == pid);
 	attach(&other);

@@ -21,8 +21,8 @@
 
 #include "pages/dying.h"
 #include "pages/limits.h"
-#include "pages/reserve.h"
 #include "pages/usage.h"
+#include "reserve.h"
 #include "slots.h"
 
 static void test_slots_run_out_and_come_back(void)
@@ -81,7 +81,7 @@ static void on_a_full_disk(void)
 	}
 	CHECK(strstr(error.text, "cannot be written"));
 	// A process with a slot continues.
-	CHECK(vg_reserve(&pages, 0, 100));
+	CHECK(test_reserve(&pages, 0, 100));
 }
 
 static void test_full_disk_refuses_and_kills_nobody(void)
@@ -164,7 +164,7 @@ static void test_reaping_begins_with_the_first_slot(void)
 
 	make_pages(1000);
 	attach(&first);
-	CHECK(vg_reserve(&first, 0, 100));
+	CHECK(test_reserve(&first, 0, 100));
 	attach(&pages);
 	CHECK_EQUAL(pages.slot, 1);
 	CHECK_EQUAL(used_after_reaping(&pages), 100);

@@ -236,15 +236,6 @@ void vg_reserve_settle(struct vg_pages *pages, uint32_t device, uint64_t held, u
 		vg_sub(&own->pending, held);
 }
 
-bool vg_reserve(struct vg_pages *pages, uint32_t device, uint64_t bytes)
-{
-	bool held = vg_reserve_hold(pages, device, bytes);
-
-	if (held)
-		vg_reserve_settle(pages, device, bytes, bytes);
-	return held;
-}
-
 void vg_reserve_release(struct vg_pages *pages, uint32_t device, uint64_t bytes)
 {
 	if (!bytes)

@@ -20,9 +20,6 @@ bool vg_reserve_hold_at_once(struct vg_pages *pages, uint32_t device, uint64_t b
 // that were held for the call.
 void vg_reserve_settle(struct vg_pages *pages, uint32_t device, uint64_t held, uint64_t taken);
 
-// vg_reserve reserves and settles `bytes`, and reports whether the limit had room.
-bool vg_reserve(struct vg_pages *pages, uint32_t device, uint64_t bytes);
-
 // vg_reserve_release releases bytes that the driver has freed.
 void vg_reserve_release(struct vg_pages *pages, uint32_t device, uint64_t bytes);
 
