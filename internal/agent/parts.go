@@ -116,8 +116,8 @@ func newAdmin(cfg config.Config, answers registry.Answers, log *slog.Logger) *re
 	return &registry.Admin{Path: paths.AdminSocket(cfg.Paths.RunDir), Answers: answers, Log: log}
 }
 
-// contextRoom is the least free memory of a GPU with containers for the measurement of a context.
-// No context takes more memory.
+// contextRoom is the free memory that a GPU with containers must have before the agent measures a
+// context. No context takes more memory.
 const contextRoom = 1 << 30
 
 // newContexts returns the sizes of CUDA contexts, and the child process that measures them.
