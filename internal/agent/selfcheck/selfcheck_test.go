@@ -221,7 +221,8 @@ func TestCheckerComparesSamplesWithPages(t *testing.T) {
 }
 
 // TestCheckerLeavesOutWhatIsNotWhole checks that the comparison skips a second in which processes
-// start or end, or the driver does not answer.
+// start or end, or the driver does not answer. The comparison counts the time and all samples before
+// a late query.
 func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -266,8 +267,16 @@ func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
 		}},
 		{"the node stands still", func(n *node, second int) {
 			if second%4 == 3 {
-				n.clock = n.clock.Add(2 * time.Second)
-				n.charge("c", 2*time.Second) // the samples of this time are lost
+				pause := [2]time.Duration{600 * time.Millisecond, 2 * time.Second}[second/4%2]
+				n.clock = n.clock.Add(pause)
+				n.charge("c", pause) // the samples of this time are lost
+			}
+		}},
+		{"the query is late", func(n *node, second int) {
+			if second%4 == 3 {
+				n.samples = append(n.samples, gpu.Sample{PID: 1, At: n.clock.Add(sixth), Percent: 100})
+				n.charge("c", sixth)
+				n.clock = n.clock.Add(2 * sixth)
 			}
 		}},
 	} {
@@ -282,6 +291,9 @@ func TestCheckerLeavesOutWhatIsNotWhole(t *testing.T) {
 			v := n.verdict("c")
 			if !near(v.Observed, 0.5) || !near(v.Metered, 0.5) || v.Disagrees() {
 				t.Errorf("%+v", v)
+			}
+			if strings.Contains(c.name, "late") && v.Elapsed < 258*time.Second { // of 259 s
+				t.Errorf("late queries do not count: %+v", v)
 			}
 			if n.log.Len() > 0 != strings.Contains(c.name, "fails") {
 				t.Errorf("got the log %q", &n.log)
