@@ -488,7 +488,7 @@ func podMonitors(t *testing.T, args ...string) (monitors []podMonitor, pods []co
 }
 
 // TestPodMonitor checks that exactly one PodMonitor selects each pod with metrics, at a port that
-// the pod has, and that the PodMonitor contains the other values.
+// the pod has. The PodMonitor must contain the other values.
 func TestPodMonitor(t *testing.T) {
 	monitors, pods := podMonitors(t, "--set", "scheduler.enabled=true", "--set", "config.scheduling.mode=scheduler",
 		"--set", "view.enabled=true", "--set", "prometheus.podMonitor.labels.release=prometheus",

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/sys/unix"
 
@@ -330,6 +331,39 @@ func TestCheckerBoundsClaims(t *testing.T) {
 				t.Errorf("the one that lies: %+v", v)
 			}
 		})
+	}
+}
+
+// TestSeriesHaveTheValues checks the series of a container that uses half of the time, and reports a
+// quarter.
+func TestSeriesHaveTheValues(t *testing.T) {
+	n := newNode(t)
+	n.contain("half", limits.Device{ComputePPM: 500_000})
+	n.run("half", 1)
+	n.second(nil, [6]int{})
+	for range 240 {
+		n.second(map[string]float64{"half": 0.25}, [6]int{1, 0, 1, 1, 0, 0})
+	}
+	series := prometheus.NewPedanticRegistry()
+	series.MustRegister(n.Checker)
+	families, err := series.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		got[strings.TrimPrefix(f.GetName(), "nri_vgpu_container_")] = f.GetMetric()[0].GetCounter().GetValue() + f.GetMetric()[0].GetGauge().GetValue()
+	}
+	for name, want := range map[string]float64{"observed_gpu_seconds_total": 120, "metered_gpu_seconds_total": 60, "meter_ratio": 2} {
+		if math.Abs(got[name]-want) > want/20 { // the first samples count as a second each
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+	if low, high := got["meter_low_ratio"], got["meter_high_ratio"]; low <= 1 || low >= 2 || high <= 2 || high >= 3 {
+		t.Errorf("the ratio is between %v and %v", low, high)
+	}
+	if d := got["meter_disagreement_ratio"]; d <= 0.1 || d >= 0.25 {
+		t.Errorf("observed and metered time differ by %v", d)
 	}
 }
 
