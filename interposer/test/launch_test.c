@@ -16,6 +16,7 @@
 #include "process.h"
 #include "stand_in.h"
 #include "time/meter.h"
+#include "time/segment.h"
 #include "time/throttle.h"
 
 enum { gpus = 2, many = 1000, least_post = 20000, late_ns = 20000000 };
@@ -32,7 +33,7 @@ static uint64_t gpu_until; // end of the GPU's work
 
 // another_thread stands for another thread's calls just before a launch that is to be captured, and
 // just after the launch.
-static enum { does_nothing, ends_the_capture, captures_again } another_thread;
+static enum { does_nothing, ends_the_capture, captures_again, closes_the_segment } another_thread;
 
 static uint64_t driver_time(void)
 {
@@ -54,12 +55,28 @@ static CUcontext context(int gpu)
 	return (CUcontext)(uintptr_t)(0x1000 * (gpu + 1));
 }
 
+// close_segment closes the stream's segment, and reads the events, like another thread that launches.
+static void close_segment(int number)
+{
+	struct vg_meter *meter = atomic_load(&state->meters[0]);
+
+	CHECK(vg_meter_try_lock(meter));
+	vg_segment_close(vg_meter_stream(meter, stream(number), (uint64_t)(uintptr_t)context(0), 0), false);
+	vg_throttle_waited(state, meter);
+	vg_meter_unlock(meter);
+}
+
 static CUresult driver_launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
 			      unsigned by, unsigned bz, unsigned shared, CUstream on, void **parameters,
 			      void **extra)
 {
 	CHECK(function && gx && gy && gz && bx && by && bz && !shared && on && !parameters && !extra);
-	if (another_thread != does_nothing) {
+	if (another_thread == closes_the_segment) {
+		close_segment(7);
+		vg_sleep_until(vg_now() + vg_stuck_ns);
+		close_segment(7);
+		vg_sleep_until(vg_now() + vg_stuck_ns);
+	} else if (another_thread != does_nothing) {
 		gpu_until = vg_now() + late_ns;
 		events_capturing = another_thread == captures_again;
 		capture_id++;
@@ -176,11 +193,16 @@ CUresult vg_cuStreamDestroy_v2(CUstream);
 CUresult vg_cuStreamBeginCapture_v2(CUstream, int);
 CUresult vg_cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
 
+static void launch_kind(uintptr_t kind, int number)
+{
+	CUfunction kernel = (CUfunction)kind;
+
+	CHECK_EQUAL(vg_cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream(number), NULL, NULL), CUDA_SUCCESS);
+}
+
 static void launch(int number)
 {
-	CUfunction empty = (CUfunction)(uintptr_t)0x5000;
-
-	CHECK_EQUAL(vg_cuLaunchKernel(empty, 1, 1, 1, 1, 1, 1, 0, stream(number), NULL, NULL), CUDA_SUCCESS);
+	launch_kind(0x5000, number);
 }
 
 static const struct vg_slot_device *slot(uint32_t gpu)
@@ -295,6 +317,20 @@ static void test_capture_that_ends(bool again)
 	CHECK_EQUAL(meter->unmeasured.count, 0);
 }
 
+// A launch may wait for the end of its work of unknown length. The work is charged all its time,
+// although another thread's event does not wait for the launch.
+static void test_launch_that_waits(void)
+{
+	uint64_t before = state->pages.usage->header.devices[0].spent_ns;
+
+	another_thread = closes_the_segment;
+	launch_kind(0x6000, 7);
+	another_thread = does_nothing;
+	close_segment(7);
+	CHECK(state->pages.usage->header.devices[0].spent_ns - before >= 2 * vg_stuck_ns);
+	CHECK_EQUAL(atomic_load(&state->meters[0])->unmeasured.count, 0);
+}
+
 // A newer driver's function that may begin a capture is returned to the program. Afterwards,
 // streams' capture status is queried.
 static void test_capture_by_what_is_not_known(void)
@@ -374,6 +410,7 @@ int main(void)
 	test_context_unknown();
 	test_capture_that_ends(false);
 	test_capture_that_ends(true);
+	test_launch_that_waits();
 	for (int i = 0; i < gpus; i++)
 		free(atomic_load(&state->meters[i]));
 	return 0;

@@ -391,18 +391,23 @@ static CUresult vg_throttle_captured(struct vg_ticket *ticket, CUresult result)
 CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result)
 {
 	struct vg_stream *stream;
-	bool closes;
+	struct vg_class *class;
+	bool closes, missed;
 
 	if (ticket->captured)
 		return vg_throttle_captured(ticket, result);
+	missed = atomic_load(&ticket->on_way->count) <= 0; // an event did not wait for the launch
 	closes = vg_meter_on_way_end(ticket->on_way);
 	if (!ticket->after && !result && !closes)
 		return result;
 	if (!vg_meter_lock_in_turn(ticket->meter, vg_stuck_ns))
 		return result; // the work stays entered
 	stream = vg_meter_stream(ticket->meter, ticket->work.stream, ticket->context, ticket->thread);
+	class = vg_estimate_of(&ticket->meter->estimates, ticket->work.key, ticket->work.prior);
 	if (result)
 		vg_segment_failed(ticket->meter, stream, ticket->segment, ticket->charge, ticket->covered);
+	else if (missed && !vg_estimate_is_known(class, ticket->at))
+		vg_segment_late(ticket->meter, stream, class, ticket->at, ticket->work.per_thread);
 	// If launches wait for their kernels, the kernel may have run until the exception.
 	if (vg_stream_broke(result))
 		ticket->meter->owed += (int64_t)(vg_now() - ticket->at);
