@@ -18,6 +18,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -144,6 +145,37 @@ func TestReportOnAGPUThatHasLost(t *testing.T) {
 	want := resize.Report{Size: resize.Size{MemoryMiB: 2048, Cores: 30}, Requested: resize.Size{MemoryMiB: 2048}}
 	if got := resize.Reports(w.pod("p"))["a"]; got != want || w.holds("p", "a") != "2048/30" {
 		t.Errorf("reported %+v, holds %s", got, w.holds("p", "a"))
+	}
+}
+
+// heldWorld holds one part of a GPU, which differs from the part that the spec requests.
+type heldWorld struct {
+	*world
+	held placement.Device
+}
+
+func (h *heldWorld) Held(string) []placement.Allocation {
+	return []placement.Allocation{{Container: "a", Devices: []placement.Device{h.held}}}
+}
+
+func (h *heldWorld) PlanResize(string, string, []request.Share) (placement.Allocation, error) {
+	return placement.Allocation{Container: "a", Devices: make([]placement.Device, 1)}, nil
+}
+
+// TestReportedSizesAreRoundedUp checks that schedulers count no less than a container holds.
+func TestReportedSizesAreRoundedUp(t *testing.T) {
+	for held, want := range map[placement.Device]resize.Size{
+		{MemoryBytes: 2 * request.MiB, ComputePPM: 20_000}:    {MemoryMiB: 2, Cores: 2},
+		{MemoryBytes: 2*request.MiB + 1, ComputePPM: 20_001}:  {MemoryMiB: 3, Cores: 3},
+		{MemoryBytes: 3*request.MiB - 1, ComputePPM: 29_999}:  {MemoryMiB: 3, Cores: 3},
+		{MemoryBytes: request.MiB, ComputePPM: request.Whole}: {MemoryMiB: 1, Cores: 100},
+		{MemoryBytes: 1, ComputePPM: 1}:                       {MemoryMiB: 1, Cores: 1},
+	} {
+		w := &heldWorld{newWorld(t), held}
+		w.resizer.Places, w.resizer.Ledger = w, w
+		if got := w.resizer.sizeOf(&pod{uid: "p"}, &container{name: "a"}); got != want {
+			t.Errorf("of %+v: reported %+v, want %+v", held, got, want)
+		}
 	}
 }
 

@@ -300,6 +300,25 @@ func TestGrowthOfTimeWithoutARequest(t *testing.T) {
 	}
 }
 
+// TestAFirstLimitOnTimeFollowsThePolicy checks the first limit on time of a container. Only under the
+// policy "share" may the container use idle time beyond the limit.
+func TestAFirstLimitOnTimeFollowsThePolicy(t *testing.T) {
+	for policy, want := range map[string]uint32{config.ComputeShare: request.Whole, config.ComputeCap: 0} {
+		p := asking("p", [2]int64{4096, 0})
+		delete(p.Spec.Containers[0].Resources.Limits, "nri-vgpu.io/vgpu-cores")
+		cfg := config.Default()
+		cfg.Compute.Policy = policy
+		cfg.Resize.Maximum = []config.ResizeMaximum{{Namespace: "ns", Cores: 60}}
+		w := newConfiguredWorld(t, cfg, p)
+		w.want("p", `{"a":{"cores":30}}`)
+		w.round()
+		a, _ := w.ledger.Get("uid-p", "a")
+		if got := a.Devices[0]; got.ComputePPM != 300_000 || got.MaximumPPM != want {
+			t.Errorf("policy %s: %d ppm, at most %d; want 300000, at most %d", policy, got.ComputePPM, got.MaximumPPM, want)
+		}
+	}
+}
+
 // TestShrinkingComesFirst checks that one round moves room from a container to another.
 func TestShrinkingComesFirst(t *testing.T) {
 	w := newWorld(t, asking("a", [2]int64{4096, 30}), asking("b", [2]int64{8192, 60}))
