@@ -22,7 +22,7 @@ func parseAccepted(text string) (accepted, error) {
 		case line == "" || line[0] == '#':
 		case reason == line:
 			if key != "" && a[key] == "" {
-				return nil, fmt.Errorf("no reason is under %q", key)
+				return nil, fmt.Errorf("mutant %q has no reason", key)
 			}
 			if _, twice := a[line]; twice {
 				return nil, fmt.Errorf("accepted twice: %q", line)
@@ -35,7 +35,7 @@ func parseAccepted(text string) (accepted, error) {
 		}
 	}
 	if key != "" && a[key] == "" {
-		return nil, fmt.Errorf("no reason is under %q", key)
+		return nil, fmt.Errorf("mutant %q has no reason", key)
 	}
 	return a, nil
 }
