@@ -48,8 +48,8 @@ func (m *machine) mixed(pages, interposer string, args ...string) *exec.Cmd {
 // previous release's pages. The previous interposer must also enforce limits on this release's
 // pages.
 func TestReleasesOneApartHoldLimits(t *testing.T) {
-	t.Parallel()
 	previous, this := previousRelease(t), newMachine(t).build
+	t.Parallel() // only now, because the build needs all processors
 	for _, c := range []struct{ name, pages, interposer string }{
 		{"the previous release's pages", previous, this},
 		{"the previous release's interposer", this, previous},
@@ -89,8 +89,8 @@ func mixedShare(t testing.TB, pages, interposer string) {
 // TestPagesOfAnUnknownVersionAreRefused checks that no program gets a GPU if the interposer cannot
 // read the pages.
 func TestPagesOfAnUnknownVersionAreRefused(t *testing.T) {
-	t.Parallel()
 	next, this := nextRelease(t), newMachine(t).build
+	t.Parallel() // only now, because the build needs all processors
 	for _, c := range []struct{ name, pages, interposer, want string }{
 		{"the next release's pages", next, this, "layout version 2, this library reads 1"},
 		{"the next release's interposer", this, next, "layout version 1, this library reads 2"},
