@@ -183,6 +183,24 @@ static void each_process_sample(nvmlDevice_t device, nvml_u64 last_seen, sink ta
 	}
 }
 
+/*
+ * list_end returns the result of a list of `found` samples, and sets the caller's count. A query
+ * without room asks for the size of the list. The caller holds the lock.
+ */
+static nvmlReturn_t list_end(nvmlDevice_t device, unsigned found, unsigned room, unsigned *count)
+{
+	struct gs_faults *faults = &nv_gpu(device)->faults;
+
+	*count = found;
+	if (room == 0 && found > 1 && faults->late_samples > 0) {
+		faults->late_samples--;
+		*count = found - 1;
+	}
+	if (found > room)
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	return found ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+}
+
 struct sample_list {
 	struct nvml_process_sample *samples;
 	unsigned room, found;
@@ -216,11 +234,9 @@ NVML_FUNCTION(nvmlDeviceGetProcessUtilization, nvmlDevice_t device,
 	list.room = samples ? *count : 0;
 	nv_lock();
 	each_process_sample(device, last_seen, take_sample, &list);
+	result = list_end(device, list.found, list.room, count);
 	nv_unlock();
-	*count = list.found;
-	if (list.found > list.room)
-		return NVML_ERROR_INSUFFICIENT_SIZE;
-	return list.found ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+	return result;
 }
 
 struct utilization_list {
@@ -259,9 +275,7 @@ NVML_FUNCTION(nvmlDeviceGetProcessesUtilizationInfo, nvmlDevice_t device,
 	list.room = info->samples ? info->count : 0;
 	nv_lock();
 	each_process_sample(device, info->last_seen, take_utilization, &list);
+	result = list_end(device, list.found, list.room, &info->count);
 	nv_unlock();
-	info->count = list.found;
-	if (list.found > list.room)
-		return NVML_ERROR_INSUFFICIENT_SIZE;
-	return list.found ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+	return result;
 }

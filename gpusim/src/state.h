@@ -144,7 +144,7 @@ struct gs_faults {
 	uint32_t nvml_error;      /* NVML calls on this GPU return this code, 0: none */
 	uint64_t nvml_hang_until; /* NVML calls block until this CLOCK_MONOTONIC ns */
 	uint32_t recovery;        /* the action that NVML recommends: nvmlDeviceGpuRecoveryAction_t */
-	uint32_t reserved0;
+	uint32_t late_samples;    /* sizes of process samples that NVML returns one too small */
 	uint64_t reserved[5];
 };
 

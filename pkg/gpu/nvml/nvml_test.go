@@ -5,6 +5,7 @@ package nvml
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -160,6 +161,7 @@ func checkProcesses(t *testing.T, inv *gpu.Inventory, dir string, gpus []gpu.GPU
 		t.Errorf("%v\n%s", err, diff)
 	}
 	checkKinds(t, inv, dir, gpus[1].UUID, holder.Pid)
+	checkSamples(t, inv, dir, gpus[1].UUID, holder)
 	gpusim(t, "inject", "--gpu", "0", "lost", dir)
 	got, err = inv.Processes(t.Context())
 	delete(want, gpus[0].UUID)
@@ -206,6 +208,28 @@ func checkKinds(t *testing.T, inv *gpu.Inventory, dir, uuid string, computes int
 		if pid != computes {
 			machine.EndUse(t, pid)
 		}
+	}
+}
+
+// checkSamples measures a process while samples arrive between the query for their number and the
+// query for the samples. The driver then returns NVML_ERROR_INSUFFICIENT_SIZE.
+func checkSamples(t *testing.T, inv *gpu.Inventory, dir, uuid string, holder *simtest.Holder) {
+	t.Helper()
+	holder.Run(t, 1, time.Minute)
+	measured := func(ctx context.Context) error {
+		samples, err := inv.Samples(ctx, time.Now().Add(-time.Minute))
+		if err != nil {
+			return err
+		}
+		if got := samples[uuid].Processes; len(got) < 2 || got[0].PID != holder.Pid {
+			return fmt.Errorf("got %+v, want two samples of process %d", got, holder.Pid)
+		}
+		return nil
+	}
+	eventually.Succeeds(t, 5*time.Second, "the driver has samples", measured)
+	gpusim(t, "inject", "--gpu", "1", "late-samples", "2", dir)
+	if err := measured(t.Context()); err != nil {
+		t.Errorf("with samples that arrive late: %v", err)
 	}
 }
 

@@ -11,11 +11,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
 
-// sampleAttempts bounds the queries for samples. A query fails if its buffer has no room for all
-// samples.
+// sampleAttempts bounds the queries for samples. A query fails if samples arrive while it runs.
 const sampleAttempts = 3
 
-// Samples returns the driver's measurements of processes since a time, by the GPU's UUID.
+// Samples returns the driver's measurements of processes after a time, by the GPU's UUID.
 // Samples omits GPUs that the driver does not measure.
 func (d *Driver) Samples(since time.Time) (map[string][]gpu.Sample, error) {
 	samples := map[string][]gpu.Sample{}
@@ -37,9 +36,11 @@ func (d *Driver) Loads(since time.Time) (map[string][]gpu.Load, error) {
 			return
 		}
 		for _, m := range measured {
-			loads[uuid] = append(loads[uuid], gpu.Load{
-				At: time.UnixMicro(int64(m.TimeStamp)), Percent: binary.NativeEndian.Uint32(m.SampleValue[:]),
-			})
+			at := time.UnixMicro(int64(m.TimeStamp))
+			if !at.After(since) {
+				continue // an empty entry: the driver returned fewer samples than it had announced
+			}
+			loads[uuid] = append(loads[uuid], gpu.Load{At: at, Percent: binary.NativeEndian.Uint32(m.SampleValue[:])})
 		}
 	})
 	return loads, err
@@ -49,25 +50,35 @@ func (d *Driver) Loads(since time.Time) (map[string][]gpu.Load, error) {
 // measures a GPU without samples, no process used the GPU.
 func samplesOf(device gonvml.Device, since time.Time) (samples []gpu.Sample, ok bool) {
 	for range sampleAttempts {
-		measured, ret := device.GetProcessUtilization(uint64(since.UnixMicro()))
-		switch ret {
-		case gonvml.SUCCESS:
+		measured, ret, complete := queryUtilization(device, since)
+		switch {
+		case !complete:
+			continue
+		case ret == gonvml.SUCCESS:
 			for _, m := range measured {
-				samples = append(samples, gpu.Sample{
-					PID: int(m.Pid), At: time.UnixMicro(int64(m.TimeStamp)),
-					Percent: m.SmUtil, Encoder: m.EncUtil, Decoder: m.DecUtil,
-				})
+				if at := time.UnixMicro(int64(m.TimeStamp)); at.After(since) {
+					samples = append(samples, gpu.Sample{
+						PID: int(m.Pid), At: at, Percent: m.SmUtil, Encoder: m.EncUtil, Decoder: m.DecUtil,
+					})
+				}
 			}
 			return samples, true
-		case gonvml.ERROR_NOT_FOUND:
+		case ret == gonvml.ERROR_NOT_FOUND:
 			return nil, true
-		case gonvml.ERROR_INSUFFICIENT_SIZE:
-			if len(measured) == 0 {
-				return nil, true // an empty buffer is enough: the driver has no samples
-			}
-		default:
+		case ret == gonvml.ERROR_INSUFFICIENT_SIZE && len(measured) == 0:
+			return nil, true // an empty buffer is enough: the driver has no samples
+		case ret != gonvml.ERROR_INSUFFICIENT_SIZE:
 			return nil, false
 		}
 	}
 	return nil, false
+}
+
+// queryUtilization queries the driver for samples once, and reports whether the answer is complete.
+// go-nvml 0.13.4 first queries their number. If a sample arrives before the second query, the driver
+// returns a larger number. go-nvml then slices its buffer to that number, and panics.
+func queryUtilization(device gonvml.Device, since time.Time) (samples []gonvml.ProcessUtilizationSample, ret gonvml.Return, complete bool) {
+	defer func() { complete = recover() == nil }()
+	samples, ret = device.GetProcessUtilization(uint64(since.UnixMicro()))
+	return samples, ret, true
 }
