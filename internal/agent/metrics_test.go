@@ -68,6 +68,12 @@ func nobody(t *testing.T) kubernetes.Interface {
 // assembled returns the parts of an agent that does not run.
 func assembled(t *testing.T, change func(*config.Config)) *parts {
 	t.Helper()
+	return assembledWith(t, nobody(t), change)
+}
+
+// assembledWith returns the parts of an agent with a client of an API server.
+func assembledWith(t testing.TB, client kubernetes.Interface, change func(*config.Config)) *parts {
+	t.Helper()
 	cfg := config.Default()
 	dir := t.TempDir()
 	cfg.Paths = config.Paths{InstallDir: dir, RunDir: filepath.Join(dir, "run"), StateDir: filepath.Join(dir, "state")}
@@ -75,7 +81,6 @@ func assembled(t *testing.T, change func(*config.Config)) *parts {
 	cfg.Injection.CDISpecDirs = []string{cfg.Injection.CDIOutputDir}
 	cfg.Driver = config.Driver{Root: dir} // without a driver
 	change(&cfg)
-	client := nobody(t)
 	p, err := assemble(t.Context(), Options{Node: "node", Log: slog.New(slog.DiscardHandler)}, daemon.Pooled{Config: cfg}, clients{reads: client, writes: client, answers: client})
 	if err != nil {
 		t.Fatal(err)

@@ -10,9 +10,16 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 // listen makes the hook connect to a runtime that accepts connections and does not
@@ -77,6 +84,58 @@ func TestAPluginThatCannotBeSetUpKeepsNoConnection(t *testing.T) {
 	}
 	defer conn.Close()
 	wantClosed(t, conn)
+}
+
+// witness is an NRI plugin that records the last container that the runtime created.
+type witness struct {
+	mu       sync.Mutex
+	adjusted bool     // the hook adjusted the container before the witness received it
+	plugins  []string // the plugins that adjusted the container, in order
+}
+
+func (w *witness) CreateContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.adjusted = slices.ContainsFunc(c.GetEnv(), func(v string) bool { return strings.HasPrefix(v, adjust.VisibleDevices+"=") })
+	return &api.ContainerAdjustment{}, nil, nil
+}
+
+func (w *witness) ValidateContainerAdjustment(_ context.Context, r *api.ValidateContainerAdjustmentRequest) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.plugins = nil
+	for _, p := range r.GetPlugins() {
+		w.plugins = append(w.plugins, p.GetIndex()+"-"+p.GetName())
+	}
+	return nil
+}
+
+// TestPluginNameAndIndex checks that the runtime registers the plugin under the configured name, and
+// calls the plugin at the configured index.
+func TestPluginNameAndIndex(t *testing.T) {
+	for index, want := range map[string][]string{
+		"40": {"40-gpu-parts", "50-witness"},
+		"60": {"50-witness", "60-gpu-parts"},
+	} {
+		t.Run(index, func(t *testing.T) {
+			n := newNode(t, func(n *node) { n.cfg.NRI.PluginName, n.cfg.NRI.PluginIndex = "gpu-parts", index })
+			w := &witness{}
+			defer n.connect(w, "witness", "50").Stop()
+			n.pod("u", "main=1024")
+			eventually.Holds(t, 10*time.Second, "the runtime calls both plugins", func() bool {
+				mustCreate(t, n, "u")
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return len(w.plugins) == 2
+			})
+			if !slices.Equal(w.plugins, want) {
+				t.Errorf("the runtime called %v, want %v", w.plugins, want)
+			}
+			if first := want[1] == "50-witness"; w.adjusted != first {
+				t.Errorf("with index %s, the witness received an adjusted container: %t", index, w.adjusted)
+			}
+		})
+	}
 }
 
 // TestTheStubsMessagesGoToTheLog checks that the stub's informational messages appear at debug

@@ -5,6 +5,7 @@ package hook
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"os"
 	"path/filepath"
@@ -168,6 +169,26 @@ func TestInjectionByCDI(t *testing.T) {
 		wantEnv(t, got, "GOT", gpuA)
 		wantEnv(t, got, adjust.VisibleDevices, "void")
 	}
+}
+
+// TestCDIKind checks that a container gets the CDI device of the configured kind, although another
+// kind has a device with the same name.
+func TestCDIKind(t *testing.T) {
+	const kind = "acme.org/parts"
+	n := newNode(t, withMethod(config.InjectCDI), func(n *node) {
+		n.cfg.Injection.CDIKind = kind
+		if err := os.MkdirAll(n.cfg.Injection.CDIOutputDir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for name, kind := range map[string]string{"acme.json": kind, "nvidia.json": "nvidia.com/gpu"} {
+			spec := fmt.Sprintf(`{"cdiVersion":"0.5.0","kind":%q,"devices":[{"name":%q,"containerEdits":{"env":["GOT=%s"]}}]}`, kind, gpuA, kind)
+			if err := os.WriteFile(filepath.Join(n.cfg.Injection.CDIOutputDir, name), []byte(spec), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	n.pod("u", "main=4096")
+	wantEnv(t, mustCreate(t, n, "u"), "GOT", kind)
 }
 
 func TestInjectionDirect(t *testing.T) {

@@ -32,11 +32,10 @@ func (a *another) CreateContainer(context.Context, *api.PodSandbox, *api.Contain
 	return adjust, nil, nil
 }
 
-// withAnother runs f while another plugin adjusts containers.
-func (n *node) withAnother(adjust func(*api.ContainerAdjustment), f func()) {
+// connect connects another plugin to the runtime.
+func (n *node) connect(plugin any, name, index string) stub.Stub {
 	n.t.Helper()
-	other := &another{adjust: adjust}
-	st, err := stub.New(other, stub.WithPluginName("other"), stub.WithPluginIdx("95"),
+	st, err := stub.New(plugin, stub.WithPluginName(name), stub.WithPluginIdx(index),
 		stub.WithSocketPath(n.runtimeSocket()), stub.WithLogger(stubLog{slog.New(slog.DiscardHandler)}))
 	if err != nil {
 		n.t.Fatal(err)
@@ -44,7 +43,14 @@ func (n *node) withAnother(adjust func(*api.ContainerAdjustment), f func()) {
 	if err := st.Start(context.Background()); err != nil {
 		n.t.Fatal(err)
 	}
-	defer st.Stop()
+	return st
+}
+
+// withAnother runs f while another plugin adjusts containers.
+func (n *node) withAnother(adjust func(*api.ContainerAdjustment), f func()) {
+	n.t.Helper()
+	other := &another{adjust: adjust}
+	defer n.connect(other, "other", "95").Stop()
 	eventually.Holds(n.t, 10*time.Second, "the runtime asks the other plugin", func() bool {
 		_, _ = n.runtime.CreateContainer(context.Background(), probe())
 		return other.asked.Load()
