@@ -29,26 +29,36 @@ type campaign struct {
 	matches  *regexp.Regexp // the expression of --only, or nil
 	out      io.Writer
 
-	files  map[string]bool // files of the packages
-	fits   map[string]bool // accepted mutants that exist; with --all, that survive
-	scores []score
+	files   map[string]bool // files of the packages
+	fits    map[string]bool // accepted mutants that exist; with --all, that survive
+	scores  []score
+	journal *journal // nil with --list
 }
 
 // A score is the result of a package's tests.
 type score struct {
-	name                      string
-	mutants, killed, accepted int
-	took                      time.Duration
+	Name                      string
+	Mutants, Killed, Accepted int
+	Took                      time.Duration
+	Survivors                 []string // as printed
+	Fits                      []string // keys of accepted mutants that survived
 }
 
 func (s score) percent() int {
-	return 100 * s.killed / max(s.mutants, 1)
+	return 100 * s.Killed / max(s.Mutants, 1)
 }
 
 // run visits all packages, even after an error of a package.
 func (c *campaign) run(ctx context.Context) error {
 	c.files, c.fits = map[string]bool{}, map[string]bool{}
 	shop := newWorkshop(c.root)
+	if !c.list {
+		var err error
+		if c.journal, err = openJournal(shop.dir, c.options); err != nil {
+			return err
+		}
+		defer c.journal.Close()
+	}
 	var failed error
 	for _, name := range c.packages {
 		if err := c.visit(ctx, name, shop.suite(name)); err != nil {
@@ -90,12 +100,25 @@ func (c *campaign) visit(ctx context.Context, name string, tests suite) error {
 		}
 		return nil
 	}
-	start := time.Now()
-	if err := tests.prepare(ctx); err != nil {
-		return err
+	s, known := c.journal.scores[name]
+	if known {
+		for _, line := range s.Survivors {
+			fmt.Fprintln(c.out, line)
+		}
+	} else {
+		start := time.Now()
+		if err := tests.prepare(ctx); err != nil {
+			return err
+		}
+		s, err = c.try(ctx, tests, mutants)
+		s.Name, s.Took = name, time.Since(start)
+		if err == nil {
+			err = c.journal.add(s)
+		}
 	}
-	s, err := c.try(ctx, tests, mutants)
-	s.name, s.took = name, time.Since(start)
+	for _, key := range s.Fits {
+		c.fits[key] = true
+	}
 	c.scores = append(c.scores, s)
 	return err
 }
@@ -111,7 +134,7 @@ func (c *campaign) excludes(m mutant) bool {
 func (c *campaign) try(ctx context.Context, tests suite, mutants []mutant) (score, error) {
 	var s score
 	for _, m := range mutants {
-		if s.mutants == c.number && !c.all && c.matches == nil {
+		if s.Mutants == c.number && !c.all && c.matches == nil {
 			break
 		}
 		v, err := tests.try(ctx, m)
@@ -122,15 +145,16 @@ func (c *campaign) try(ctx context.Context, tests suite, mutants []mutant) (scor
 		switch {
 		case v == void:
 		case ok && v == survived:
-			s.accepted++
-			c.fits[m.key] = true
+			s.Accepted++
+			s.Fits = append(s.Fits, m.key)
 		case ok:
 		case v == survived:
-			s.mutants++
+			s.Mutants++
+			s.Survivors = append(s.Survivors, m.String())
 			fmt.Fprintln(c.out, m)
 		default:
-			s.mutants++
-			s.killed++
+			s.Mutants++
+			s.Killed++
 		}
 	}
 	return s, nil
@@ -143,13 +167,13 @@ func (c *campaign) report() error {
 	fmt.Fprintln(table, "\nmutants\tkilled\tpercent\tbound\taccepted\tseconds\t  package")
 	for _, s := range c.scores {
 		bound := "-"
-		if slices.Contains(c.held, s.name) {
+		if slices.Contains(c.held, s.Name) {
 			bound = strconv.Itoa(floor)
 			if c.matches == nil && s.percent() < floor {
 				err = errWeak
 			}
 		}
-		fmt.Fprintf(table, "%d\t%d\t%d\t%s\t%d\t%.0f\t  %s\n", s.mutants, s.killed, s.percent(), bound, s.accepted, s.took.Seconds(), s.name)
+		fmt.Fprintf(table, "%d\t%d\t%d\t%s\t%d\t%.0f\t  %s\n", s.Mutants, s.Killed, s.percent(), bound, s.Accepted, s.Took.Seconds(), s.Name)
 	}
 	return errors.Join(err, table.Flush())
 }

@@ -255,6 +255,50 @@ func TestListPrintsWithoutTrying(t *testing.T) {
 	}
 }
 
+// TestOneRunAtATime checks that a second run in the same clone is refused before it changes a file.
+func TestOneRunAtATime(t *testing.T) {
+	root := writeRepository(t, "")
+	first, err := openJournal(newWorkshop(root).dir, options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runCampaign(t, root, options{number: 30}); err == nil || !strings.Contains(err.Error(), "another run uses") {
+		t.Errorf("beside another run, the error is %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runCampaign(t, root, options{number: 1, packages: "pkg/tiny"}); err != nil && !errors.Is(err, errWeak) {
+		t.Errorf("after another run, the error is %v", err)
+	}
+}
+
+// TestResumeKeepsScores tries one of two packages, and resumes. In the resumed run, the tests of the
+// tried package fail.
+func TestResumeKeepsScores(t *testing.T) {
+	root := writeRepository(t, "")
+	earlier, err := runCampaign(t, root, options{number: 30, packages: "pkg/tiny"})
+	if !errors.Is(err, errWeak) {
+		t.Fatal(err)
+	}
+	write(t, root, map[string]string{"pkg/tiny/tiny_test.go": strings.Replace(repository["pkg/tiny/tiny_test.go"], "!= 2", "!= 3", 1)})
+	out, err := runCampaign(t, root, options{number: 30, resume: true})
+	if !errors.Is(err, errWeak) || strings.Contains(err.Error(), "without a mutant") {
+		t.Errorf("error is %v", err)
+	}
+	if got, want := rowOf(out, "pkg/tiny"), rowOf(earlier, "pkg/tiny"); got != want || rowOf(out, "interposer/tiny") == "" {
+		t.Errorf("the row of pkg/tiny is %q, want %q; output:\n%s", got, want, out)
+	}
+	if got := strings.Count(out, " => "); got != 3 {
+		t.Errorf("%d survivors are reported, want 3:\n%s", got, out)
+	}
+	for _, o := range []options{{number: 30, packages: "pkg/tiny"}, {number: 30, seed: 2, resume: true, packages: "pkg/tiny"}} {
+		if out, err := runCampaign(t, root, o); err == nil || !strings.Contains(err.Error(), "without a mutant") {
+			t.Errorf("%+v keeps scores: %v\n%s", o, err, out)
+		}
+	}
+}
+
 // TestIsolatedEnds checks that isolated returns in time if a hanging mutant leaves a process that
 // holds the output open.
 func TestIsolatedEnds(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 )
 
 type options struct {
@@ -27,6 +28,7 @@ type options struct {
 	seed     uint64
 	all      bool
 	list     bool
+	resume   bool
 }
 
 // errWeak reports that the campaign succeeded but the tests are too weak.
@@ -40,8 +42,9 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "seed that determines the drawn mutants")
 	flag.BoolVar(&o.all, "all", false, "try every mutant, including accepted mutants")
 	flag.BoolVar(&o.list, "list", false, "print the mutants instead of trying them")
+	flag.BoolVar(&o.resume, "resume", false, "keep the scores of packages that an interrupted run with these options has tried")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
 	stop()
 	if err != nil {
