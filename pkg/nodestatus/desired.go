@@ -57,7 +57,7 @@ func Desired(o Observation, cfg config.Config, labels map[string]string, staleAf
 	}
 	sums := *o.Report.Sums
 	if cfg.Scheduling.ByPlugin() {
-		sums.Free = unused(o.Report.GPUs, sums.Used, cfg)
+		sums.Free = unused(o.Report.GPUs, sums, cfg)
 	}
 	if !config.Labelled(labels, cfg.Dialects.AWS.NodeLabel) {
 		sums.Free = maps.Clone(sums.Free)
@@ -129,12 +129,12 @@ func desiredLabels(o Observation, cfg config.Config, desired Resources) map[stri
 // unused returns the capacity of the healthy GPUs less the usage of each dialect's own pods. Usage
 // by other dialects does not change the result, since nri-vgpu-scheduler knows the usage of each
 // GPU. Therefore the end of a pod does not raise the sums of other dialects. After a raise, kubelet
-// would refuse pods until it has read the new sums. An amount is negative if the pods use more than
-// the healthy GPUs have.
-func unused(gpus []gpu.GPU, used map[string]int64, cfg config.Config) map[string]int64 {
+// would refuse pods until it has read the new sums. The result is at least the free capacity. Pods on
+// an unhealthy GPU thus take no capacity of the healthy GPUs.
+func unused(gpus []gpu.GPU, sums nodereport.Sums, cfg config.Config) map[string]int64 {
 	free := request.Capacity(gpus, cfg)
 	for name := range free {
-		free[name] -= used[name]
+		free[name] = max(free[name]-sums.Used[name], sums.Free[name])
 	}
 	return free
 }

@@ -52,6 +52,7 @@ func TestDesiredByPlugin(t *testing.T) {
 		{"others' pods lower nothing", []gpu.GPU{a, b}, nil, nil, both},
 		{"an unhealthy GPU does not count", []gpu.GPU{a, ill}, nil, first, first},
 		{"pods on both GPUs stay", []gpu.GPU{a, ill}, units{testMemory: 18432, number: 2}, nil, with(first, testMemory, 18432)},
+		{"a pod on an unhealthy GPU takes no room of the others", []gpu.GPU{a, ill}, units{testMemory: 10000}, first, with(first, testMemory, 26384)},
 		{"pods request more than the GPUs have", []gpu.GPU{a, b}, units{testMemory: 40000}, nil, with(both, testMemory, 40000)},
 		{"no GPU is healthy", []gpu.GPU{ill}, nil, nil, nil},
 		{"no GPU is healthy, and pods stay", []gpu.GPU{ill}, units{testMemory: 4096}, nil, Resources{testMemory: 4096}},
