@@ -199,7 +199,10 @@ func (p *Plugin) forgetDeleted(handle fwk.Handle) error {
 	}{
 		{informers.Pods().Informer(), func(object any) {
 			if pod, ok := object.(*corev1.Pod); ok {
-				p.specs.Remove(pod.UID)
+				p.specs.Remove(specKey{uid: pod.UID})
+				for _, pool := range p.nodes.Pools {
+					p.specs.Remove(specKey{pod.UID, pool.Name})
+				}
 				p.reserved.Delete(pod.UID)
 			}
 		}},
@@ -297,14 +300,21 @@ func (p *Plugin) requestOf(pod *corev1.Pod) (request.Pod, bool, error) {
 	return asked, err == nil && asksForAny(asked), err
 }
 
-// specOf returns the request of a pod's spec, which does not change.
-func (p *Plugin) specOf(pod *corev1.Pod) (request.Pod, error) {
-	if known, ok := p.specs.Get(pod.UID); ok {
+// specKey identifies the request of a pod's spec by the configuration of a pool.
+type specKey struct {
+	uid  types.UID
+	pool string
+}
+
+// specOf returns the request of a pod's spec, which does not change, by the dialects of a pool.
+func (p *Plugin) specOf(pod *corev1.Pod, pool string, dialects config.Dialects) (request.Pod, error) {
+	key := specKey{pod.UID, pool}
+	if known, ok := p.specs.Get(key); ok {
 		return known.(request.Pod), nil
 	}
-	asked, err := request.FromPod(pod, p.nodes.Config.Dialects)
+	asked, err := request.FromPod(pod, dialects)
 	if err == nil && asksForAny(asked) {
-		p.specs.Add(pod.UID, asked)
+		p.specs.Add(key, asked)
 	}
 	return asked, err
 }

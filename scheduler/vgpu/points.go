@@ -148,7 +148,7 @@ func (p *Plugin) choose(asked *asking, info fwk.NodeInfo) (string, error) {
 }
 
 func (p *Plugin) chooseIn(asked *asking, v *view, info fwk.NodeInfo) (string, error) {
-	pod, err := p.here(asked, v)
+	pod, err := p.here(asked, v, info)
 	if err != nil {
 		return "", err
 	}

@@ -135,7 +135,7 @@ type candidate struct {
 // the time for the search has passed.
 func (s *search) fewer(ctx context.Context, asked *asking, victims []*corev1.Pod) []*corev1.Pod {
 	v := asked.plugin.newView(s.info)
-	pod, err := asked.plugin.here(asked, v)
+	pod, err := asked.plugin.here(asked, v, s.info)
 	if err != nil {
 		return nil
 	}

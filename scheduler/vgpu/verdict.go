@@ -34,7 +34,7 @@ func shapeOf(asked request.Pod, pod *corev1.Pod, units map[string]int64) shape {
 	}
 	read := map[string]string{}
 	for key, value := range pod.Annotations {
-		if choice.Reads(key) {
+		if choice.Reads(key) || request.Reads(key) {
 			read[key] = value
 		}
 	}
@@ -66,7 +66,7 @@ func (p *Plugin) verdictOn(asked *asking, info fwk.NodeInfo) (verdict, error) {
 		return known, nil
 	}
 	v := p.viewIn(asked, info)
-	pod, err := p.here(asked, v)
+	pod, err := p.here(asked, v, info)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -127,13 +127,21 @@ func (p *Plugin) viewIn(asked *asking, info fwk.NodeInfo) *view {
 	return p.viewOf(info)
 }
 
-// here returns the request of a pod for the view's node, restricted to the GPUs that the pod
-// accepts.
-func (p *Plugin) here(asked *asking, v *view) (request.Pod, error) {
+// here returns the request of a pod for the view's node, by the configuration of the node's pool. The
+// request is restricted to the GPUs that the pod accepts.
+func (p *Plugin) here(asked *asking, v *view, info fwk.NodeInfo) (request.Pod, error) {
 	if v.err != nil {
 		return request.Pod{}, v.err
 	}
-	return choice.Obey(asked.Pod, asked.spec, v.GPUs, p.nodes.Config)
+	pod := asked.Pod
+	cfg, pool := p.nodes.For(info.Node().Labels)
+	if pool != "" {
+		var err error
+		if pod, err = request.Read(asked.spec, cfg); err != nil {
+			return request.Pod{}, err
+		}
+	}
+	return choice.Obey(pod, asked.spec, v.GPUs, cfg)
 }
 
 // shortOn returns the pod's first resource of which the node's sum is too small; "" if all sums

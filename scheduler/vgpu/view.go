@@ -11,6 +11,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/nodegpus"
+	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
 // view is the use of a node's GPUs by the pods of one generation of the node's NodeInfo.
@@ -39,8 +40,9 @@ func (p *Plugin) newView(info fwk.NodeInfo) *view {
 
 // viewWith returns the view of a node with these pods.
 func (p *Plugin) viewWith(info fwk.NodeInfo, pods []*corev1.Pod) *view {
-	cfg, _ := p.nodes.For(info.Node().Labels)
-	reader := nodegpus.Reader{Config: cfg, Request: p.specOf, Assignment: p.assignmentOf}
+	cfg, pool := p.nodes.For(info.Node().Labels)
+	read := func(pod *corev1.Pod) (request.Pod, error) { return p.specOf(pod, pool, cfg.Dialects) }
+	reader := nodegpus.Reader{Config: cfg, Request: read, Assignment: p.assignmentOf}
 	use, err := reader.Use(info.Node(), pods)
 	return &view{use, info.GetGeneration(), err}
 }
