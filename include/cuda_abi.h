@@ -131,6 +131,7 @@ enum {
 	CU_MEM_ALLOCATION_TYPE_PINNED = 1,
 	CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
 	CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
+	CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1,
 };
 
 enum {
@@ -310,6 +311,37 @@ typedef struct {
 	size_t alignment;
 	unsigned reserved[4];
 } CUDA_ARRAY_MEMORY_REQUIREMENTS;
+
+enum { CU_MEM_OPERATION_TYPE_MAP = 1, CU_MEM_OPERATION_TYPE_UNMAP = 2 };
+
+typedef struct {
+	int resourceType;
+	union {
+		CUmipmappedArray mipmap;
+		CUarray array;
+	} resource;
+	int subresourceType;
+	union {
+		struct {
+			unsigned level, layer;
+			unsigned offsetX, offsetY, offsetZ;
+			unsigned extentWidth, extentHeight, extentDepth;
+		} sparseLevel;
+		struct {
+			unsigned layer;
+			unsigned long long offset, size;
+		} miptail;
+	} subresource;
+	int memOperationType;
+	int memHandleType;
+	union {
+		CUmemGenericAllocationHandle memHandle;
+	} memHandle;
+	unsigned long long offset;
+	unsigned deviceBitMask;
+	unsigned flags;
+	unsigned reserved[2];
+} CUarrayMapInfo;
 
 enum {
 	CU_RESOURCE_TYPE_ARRAY = 0,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* This file frees device memory of all kinds. */
 #include "pool.h"
+#include "sparse.h"
 
 void sim_alloc_free(struct sim_alloc *alloc)
 {
@@ -8,6 +9,10 @@ void sim_alloc_free(struct sim_alloc *alloc)
 		(void)sim_graph_memory_free(alloc);
 		return;
 	}
+	if (alloc->kind == ALLOC_ARRAY)
+		sim_tiles_end(alloc->address);
+	if (alloc->memory)
+		sim_memory_unmapped(alloc->memory);
 	if (alloc->pool)
 		sim_pool_give_back(alloc);
 	else if (alloc->shared && alloc->kind == ALLOC_IMPORT)

@@ -210,6 +210,7 @@ struct sim_alloc {
 	struct sim_block *block; /* of a pool that can be shared, see pool.h */
 	uint64_t content; /* bytes from the start that may hold content */
 	uint64_t shared; /* id of memory that was exported or imported, see share.h */
+	struct memory *memory; /* memory that a descriptor may hold, or NULL, see vmm.c */
 	uint32_t chunk; /* one more than its chunk's index, 0: none (chunk.c) */
 	unsigned flags;
 };

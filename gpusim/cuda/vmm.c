@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file implements the virtual memory calls. References hold a handle's physical memory: the
- * program's reference, a reference for each mapping, and a reference for each binding to a
- * multicast object. The memory is freed with the last reference.
+ * program's reference, a reference for each mapping, and a reference for each binding. Multicast
+ * objects and sparse arrays have bindings. The memory is freed with the last reference.
  */
 #include "vmm.h"
 
@@ -97,20 +97,31 @@ void sim_memories_look(void)
 	sim_unlock();
 }
 
-struct memory *sim_memory_add(uint64_t size, const CUmemAllocationProp *prop, struct sim_device *device)
+/* The caller of add holds the process lock. */
+static struct memory *add(uint64_t size, struct sim_device *device)
 {
 	struct memory *memory = calloc(1, sizeof(*memory));
 
 	if (!memory)
 		return NULL;
 	memory->magic = MEMORY_MAGIC;
-	memory->handles = 1;
 	memory->size = size;
-	memory->prop = *prop;
 	memory->device = device;
-	sim_lock();
 	memory->next = memories;
 	memories = memory;
+	return memory;
+}
+
+struct memory *sim_memory_add(uint64_t size, const CUmemAllocationProp *prop, struct sim_device *device)
+{
+	struct memory *memory;
+
+	sim_lock();
+	memory = add(size, device);
+	if (memory) {
+		memory->handles = 1;
+		memory->prop = *prop;
+	}
 	sim_unlock();
 	return memory;
 }
@@ -481,4 +492,55 @@ CU_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
 	memory->share = share;
 	*out = (CUmemGenericAllocationHandle)(uintptr_t)memory;
 	return CUDA_SUCCESS;
+}
+
+/* ---- dma-buf ---- */
+
+/* behind returns the memory behind a linear allocation. The allocation has one reference to this
+ * memory, which has no handle. Pieces of a chunk have no memory of their own. */
+static struct memory *behind(CUdeviceptr address, uint64_t size)
+{
+	struct sim_alloc *alloc = sim_alloc_find(address);
+
+	if (!alloc || alloc->kind != ALLOC_LINEAR || size > alloc->address + alloc->size - address)
+		return NULL;
+	if (alloc->memory || alloc->chunk || alloc->shared)
+		return alloc->memory;
+	alloc->memory = add(alloc->charged, alloc->device);
+	if (!alloc->memory)
+		return NULL;
+	alloc->memory->mappings = 1;
+	alloc->memory->charged = alloc->charged;
+	alloc->charged = 0;
+	return alloc->memory;
+}
+
+void sim_memory_unmapped(struct memory *memory)
+{
+	memory->mappings--;
+	sim_memory_drop(memory);
+}
+
+/* cuMemGetHandleForAddressRange returns a descriptor that holds the memory. */
+CU_API CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, size_t size, int type,
+					      unsigned long long flags)
+{
+	const struct sim_share none = {0};
+	struct memory *memory;
+	uint64_t offset;
+	CUresult err = out && size && flags <= 1 ? sim_ready() : CUDA_ERROR_INVALID_VALUE;
+
+	if (!err && type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)
+		err = CUDA_ERROR_NOT_SUPPORTED;
+	if (err)
+		return err;
+	sim_lock();
+	memory = sim_memory_mapped(address, size, &offset);
+	if (!memory)
+		memory = behind(address, size);
+	err = memory ? sim_share_to_fd(&none, out) : CUDA_ERROR_INVALID_VALUE;
+	if (!err)
+		watch_export(memory, *(int *)out);
+	sim_unlock();
+	return err;
 }

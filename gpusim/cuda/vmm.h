@@ -14,7 +14,7 @@ struct memory {
 	struct memory *next;
 	uint32_t magic;
 	unsigned handles, mappings;
-	unsigned bindings; /* to multicast objects */
+	unsigned bindings; /* to multicast objects and sparse arrays */
 	uint64_t size;
 	uint64_t charged; /* 0: on the host, or imported */
 	struct sim_device *device;
@@ -34,6 +34,8 @@ struct memory *sim_memory_find(CUmemGenericAllocationHandle handle);
 /* sim_memory_mapped returns the memory mapped over a whole range, and the range's offset in the
  * memory. sim_memory_mapped returns NULL if no memory is mapped over the range. */
 struct memory *sim_memory_mapped(CUdeviceptr address, uint64_t size, uint64_t *offset);
+/* sim_memory_unmapped drops the reference of linear memory to the memory behind it. */
+void sim_memory_unmapped(struct memory *memory);
 /* sim_memory_drop frees the memory if no reference holds the memory. */
 void sim_memory_drop(struct memory *memory);
 #endif
