@@ -25,7 +25,7 @@ type Process struct {
 	UID uint32
 	// InnerPID is the pid in the innermost pid namespace, which is the container's pid namespace.
 	InnerPID uint32
-	// Name is the short name, which the process may choose.
+	// Name is the short name, which the process may choose, made safe for a terminal.
 	Name string
 	Place
 }
@@ -151,7 +151,7 @@ func (p *Process) readStatus(status []byte) {
 		fields := strings.Fields(value)
 		switch {
 		case key == "Name":
-			p.Name = value
+			p.Name = printable([]byte(value))
 		case key == "Uid" && len(fields) > 1:
 			p.UID = number(fields[1])
 		case key == "NSpid" && len(fields) > 0:

@@ -128,10 +128,36 @@ func TestFilesOfProcessesAreReadWholeUpToABound(t *testing.T) {
 	}
 }
 
+// TestNamesArePrintable checks the name of a process that has chosen bytes of no character and an
+// escape sequence. The kernel escapes neither in the process's status.
+func TestNamesArePrintable(t *testing.T) {
+	child := exec.Command("sh", "-c", `printf '\377\033[2J' >/proc/$$/comm && echo && read _`)
+	stdin, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	if _, err := stdout.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	process, err := HostProc.Look(child.Process.Pid)
+	if err != nil || process.Name != "??[2J" {
+		t.Errorf("the name is %q, %v", process.Name, err)
+	}
+}
+
 func TestReadStatus(t *testing.T) {
 	for status, want := range map[string]Process{
 		"Name:\tsh\nUid:\t1\t2\t3\t4\nNSpid:\t700\t80\t9\n": {Name: "sh", UID: 2, InnerPID: 9},
-		"Name:\ta b:\tc\nNSpid:\t700\nUid:\t1\t4294967294":  {Name: "a b:\tc", UID: 4294967294, InnerPID: 700},
+		"Name:\ta b:\tc\nNSpid:\t700\nUid:\t1\t4294967294":  {Name: "a b:?c", UID: 4294967294, InnerPID: 700},
 		"Uid:\t1\nNSpid:\t\n":                               {},
 		"":                                                  {},
 	} {

@@ -4,12 +4,16 @@ package usage
 
 import (
 	"errors"
+	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/registry"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
@@ -92,5 +96,22 @@ metagpu_process_metagpu_requests{node_name="n1",pod_name="own",pod_namespace="ns
 		"metagpu_process_memory_usage", "metagpu_process_metagpu_relative_gpu_utilization",
 		"metagpu_process_metagpu_relative_memory_utilization"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMetaGPUsNamesOfHostileProcesses checks the series of a process whose command line cannot be
+// read. The series have the process's name, which the process may choose.
+func TestMetaGPUsNamesOfHostileProcesses(t *testing.T) {
+	n, c, pids := populated(t)
+	n.write(filepath.Join(n.proc, strconv.Itoa(pids["main"]), "status"), "Name:\t\xff\x1b[2J\n")
+	c.commands.read = func(registry.Process) (string, error) { return "", registry.ErrGone }
+	gatherer := prometheus.NewRegistry()
+	gatherer.MustRegister(c.Legacy(config.LegacyMetaGPU))
+	families, err := gatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(families); !strings.Contains(got, `"??[2J"`) {
+		t.Errorf("the series are %s", got)
 	}
 }
