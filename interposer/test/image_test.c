@@ -33,6 +33,23 @@ static void test_ptx(void)
 		{".global .b8 huge[99999999999999999999];", UINT64_MAX},
 		{".global", 0},
 		{".global .b8 cut[", 2},
+		{".global .attribute(.managed) .align 4 .b8 managed[64];", 64},
+		{".global .attribute(.unified(19,95)) .f32 unified[4];", 16},
+		{".global.v4.f32 joined[2];", 32},
+		{".visible.global.align 4.b8 joined[64];", 64},
+		{".global .v8 .b32 wide[2];", 64},
+		{".global .f16x2 packed[4];", 16},
+		{".global .b8 suffix[16U];", 16},
+		{".global .b8 expression[1 << 34];", UINT64_MAX},
+		{".global .b8 expression[4*1024];", UINT64_MAX},
+		{".global .b8 named[N];", UINT64_MAX},
+		{".global /* a */ .b8 /* b */ between /* c */ [ /* d */ 64 // e\n ];", 64},
+		{".global .s32 first /* { */, second[3] // {\n, third;", 20},
+		{".file 1 \"a/*b\"\n.global .b8 x[64];", 64},
+		{".file 1 \"http://x\" .global .b8 x[64];", 64},
+		{".file 1 \".global /*\"\n.global .b8 x[64];", 64},
+		{".entry f(.param .u64 .ptr .global .align 1 p) { }\n.global .b8 x[64];", 64 + 8},
+		{".visible .entry f(.param .u64 p) { { ld.global.u32 %r1, [%rd1]; } atom.global.add.u32 a, [b], 1; }", 0},
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -170,6 +187,27 @@ static void test_compressed(void)
 	}
 }
 
+// Every part counts, because the driver may load the last of many parts.
+static void test_many_parts(void)
+{
+	enum { parts = 5000 };
+	static struct {
+		uint32_t magic;
+		uint16_t version;
+		uint16_t head_bytes;
+		uint64_t bytes;
+		struct fat_part parts[parts];
+		char text[32];
+	} image = {.magic = 0xba55ed50, .version = 1, .head_bytes = 16, .text = ".global .b8 x[4096];"};
+
+	image.bytes = sizeof image - 16;
+	for (size_t i = 0; i < parts; i++)
+		image.parts[i] = (struct fat_part){.kind = 1, .head_bytes = sizeof(struct fat_part)};
+	image.parts[parts - 1].bytes = sizeof image.text;
+	CHECK(vg_image_bytes(&image, vg_image_unknown_size) >= 4096);
+	CHECK(vg_image_bytes(&image, sizeof image) >= 4096);
+}
+
 // For an image that states more bytes than exist, only mapped bytes are read.
 static void test_truncated_in_memory(void)
 {
@@ -195,11 +233,37 @@ static void test_truncated_in_memory(void)
 	munmap(end - page, page);
 }
 
+// A file of any length may declare larger variables. A file without an end, such as a pipe, may
+// contain any image.
+static void test_file(void)
+{
+	static const char text[] = ".global .b8 x[8589934592];";
+	char path[32];
+	int ends[2];
+	int fd = memfd_create("image", MFD_CLOEXEC);
+
+	CHECK(fd >= 0);
+	CHECK(write(fd, text, sizeof text) == sizeof text);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	CHECK(vg_image_file_bytes(path) >= UINT64_C(8589934592));
+	CHECK(vg_image_file_bytes(path) < UINT64_C(8589934592) + 1024);
+	CHECK(ftruncate(fd, (1 << 30) + 1) == 0);
+	CHECK(vg_image_file_bytes(path) >= UINT64_C(8589934592));
+	CHECK(ftruncate(fd, 0) == 0);
+	CHECK_EQUAL(vg_image_file_bytes(path), 0);
+	CHECK(pipe(ends) == 0);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
+	CHECK_EQUAL(vg_image_file_bytes(path), UINT64_MAX);
+	CHECK_EQUAL(vg_image_file_bytes("/nonexistent"), 0);
+}
+
 int main(void)
 {
+	test_file();
 	test_wrappers();
 	test_compressed();
 	test_truncated_in_memory();
+	test_many_parts();
 	test_ptx();
 	test_ptx_open_array();
 	test_elf();

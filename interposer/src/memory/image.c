@@ -22,8 +22,6 @@ enum {
 	// flags of a part that is compressed by LZ4 or by zstd
 	vg_fatbin_lz4 = 0x2000,
 	vg_fatbin_zstd = 0x8000,
-	vg_most_parts = 4096,
-	vg_max_image = 1 << 30,
 };
 
 // vg_fatbin_wrapper is the record with which a compiler embeds kernels in a program.
@@ -202,7 +200,7 @@ static uint64_t vg_fatbin_bytes(const struct vg_view *view)
 		return 0;
 	at = head.head_bytes;
 	end = vg_add_saturating(at, head.bytes);
-	for (int i = 0; i < vg_most_parts && at < end; i++) {
+	while (at < end) { // each part has a header, so that the loop ends with the image
 		struct vg_view content;
 
 		if (!vg_view_copy(view, at, &part, sizeof part) || part.head_bytes < sizeof part)
@@ -250,20 +248,17 @@ uint64_t vg_image_bytes(const void *image, size_t size)
 uint64_t vg_image_file_bytes(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	uint64_t bytes = 0;
-	char *image = NULL;
+	uint64_t bytes = UINT64_MAX; // an image may declare variables of any size
+	char *image;
 	off_t size;
 
 	if (fd < 0)
 		return 0;
 	size = lseek(fd, 0, SEEK_END);
-	// An image that cannot be read counts with the file's size, which is the maximum for an
-	// image without compression.
-	if (size > 0)
-		bytes = (uint64_t)size;
-	if (size > 0 && size <= vg_max_image)
-		image = malloc((size_t)size);
-	if (image && pread(fd, image, (size_t)size, 0) == (ssize_t)size)
+	image = size > 0 ? malloc((size_t)size) : NULL;
+	if (size == 0)
+		bytes = 0;
+	else if (image && pread(fd, image, (size_t)size, 0) == (ssize_t)size)
 		bytes = vg_image_bytes(image, (size_t)size);
 	free(image);
 	close(fd);

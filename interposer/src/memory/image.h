@@ -16,8 +16,8 @@ enum { vg_image_unknown_size = 0 };
 // vg_image_unknown_size.
 uint64_t vg_image_bytes(const void *image, size_t size);
 
-// vg_image_file_bytes estimates the memory for the image in a file, and returns 0 if the file
-// cannot be read.
+// vg_image_file_bytes estimates the memory for the image in a file. vg_image_file_bytes returns 0 if
+// the file cannot be opened, and UINT64_MAX if the file cannot be read as a whole.
 uint64_t vg_image_file_bytes(const char *path);
 
 #endif
