@@ -13,14 +13,19 @@
 
 enum { out_of_memory = 2, threads = 8, rounds = 500, most_pieces = 64 };
 
-static void *new_pool(void)
+static void *new_pool_on(CUdevice device)
 {
 	const CUmemPoolProps properties = {.allocType = 1, .handleTypes = 1,
-					   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+					   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
 	void *pool = NULL;
 
 	CHECK_EQUAL(CALL("cuMemPoolCreate", (void **, const CUmemPoolProps *), &pool, &properties), 0);
 	return pool;
+}
+
+static void *new_pool(void)
+{
+	return new_pool_on(0);
 }
 
 static void destroy(void *pool)
@@ -172,6 +177,16 @@ static void test_reset(void)
 	CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), address), 0);
 }
 
+// The container does not have the second device.
+static void test_elsewhere(void)
+{
+	void *pool = new_pool_on(1);
+	uint64_t address;
+
+	CHECK_EQUAL(take(&address, pool, 100 * MIB, NULL), out_of_memory);
+	destroy(pool);
+}
+
 int main(void)
 {
 	size_t before;
@@ -185,6 +200,7 @@ int main(void)
 	CHECK_EQUAL(left(), before);
 	test_reset();
 	CHECK_EQUAL(left(), before);
+	test_elsewhere();
 	printf("{\"pid\":%d}\n", (int)getpid());
 	return 0;
 }

@@ -44,6 +44,8 @@ static bool vg_pool_borrow(struct vg_state *state, struct vg_pool *pool, uint64_
 	bool enough = false;
 	bool answered = false;
 
+	if (vg_state_device(state, pool->ordinal) < 0)
+		return false; // the container does not have the pool's GPU
 	// An exportable pool lends nothing over the limit, because it never returns memory that a
 	// driver took beyond the forecast.
 	if (pool->shareable && vg_usage_memory(&state->pages, pool->device) >
