@@ -62,7 +62,6 @@ var reviewed = []struct{ pattern, reason string }{
 	{"cuMemAllocHost*", "memory of the host"},
 	{"cuMemHostAlloc", "memory of the host"},
 	{"cuMemBatchDecompressAsync*", "runs on the decompression engine, beside the multiprocessors"},
-	{"cuMemMapArrayAsync*", "maps memory that cuMemCreate has charged"},
 	{"cuMulticastCreate", "needs no memory before memory is bound"},
 }
 

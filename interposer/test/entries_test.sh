@@ -178,6 +178,23 @@ test_multicast() {
 	output=$(limited multicast "$programs/multicast" measured 2>&1) || fail "multicast, measured: $output"
 }
 
+# Memory that an array or a descriptor keeps stays charged. With an agent, the charge ends when the
+# memory is freed.
+test_kept() {
+	local output highest limit=$((2 * gib))
+	serve kept -blind
+	pages kept "$limit"
+	output=$(limited kept "$programs/kept" 2>"$work/errors") || fail "kept: $(cat "$work/errors")"
+	highest=$(peak "$(echo "$output" | field pid)")
+	[ "${highest:-$((limit + 1))}" -le "$limit" ] || fail "kept: held $highest of $limit: $output"
+	[ "$(echo "$output" | field granted_bytes)" -ge $((limit - context - limit / 100)) ] ||
+		fail "kept: $output"
+	[ "$agent" = -honest ] || return 0
+	serve kept -honest
+	pages kept "$limit"
+	output=$(limited kept "$programs/kept" measured 2>&1) || fail "kept, measured: $output"
+}
+
 # A device that does not exist is refused with the driver's error. A device outside the container is
 # refused as a device without memory.
 test_ordinals() {
@@ -296,6 +313,7 @@ test_exportable
 test_heaps
 test_mappings
 test_multicast
+test_kept
 test_ordinals
 test_copies
 test_launches

@@ -56,7 +56,7 @@ static vg_function vg_own_function(size_t own)
 // vg_place_pointers and vg_place_owns are a hash table with open addressing. The table maps a
 // pointer, to an interposer's or a driver's function, to an index of vg_owns + 1. Two threads that
 // fill the table at once write the same values into the same places.
-enum { vg_place_bits = 10, vg_places = 1 << vg_place_bits };
+enum { vg_place_bits = 11, vg_places = 1 << vg_place_bits };
 _Static_assert(vg_places >= 4 * vg_own_count, "the places hold two pointers of each function, half empty");
 
 VG_LARGE static _Atomic(vg_function) vg_place_pointers[vg_places];

@@ -8,6 +8,7 @@
 // Exported memory stays charged after its release. A file descriptor keeps the memory allocated,
 // and the interposer cannot determine which process has the descriptor. Memory that was bound to a
 // multicast object or a logical endpoint also stays charged, because other processes may import the
+// memory. Memory that was mapped into an array also stays charged, because the array keeps the
 // memory. After the release, the charge counts as an estimate. The charge ends when the agent
 // measures that the memory is gone (correction.h). Imported memory is charged like new memory,
 // because its exporter may release the memory or die. Therefore, memory that one process of a
@@ -254,6 +255,7 @@ VG_API(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset,
 struct vg_range {
 	uint64_t from;
 	uint64_t to;
+	uint64_t kept; // added to the exports of the range's memory: 1 or -1
 };
 
 // vg_mapped_in reports whether a mapping lies within the range. The driver unmaps only mappings
@@ -270,7 +272,7 @@ static bool vg_mapped_in(const struct vg_entry *entry, const void *context)
 // one mapping, which needs no search.
 static struct vg_entry *vg_mappings_take(struct vg_state *state, CUdeviceptr address, size_t bytes)
 {
-	struct vg_range range = {address, vg_add_saturating(address, bytes)};
+	struct vg_range range = {address, vg_add_saturating(address, bytes), 0};
 	struct vg_entry *first = vg_table_take(&state->table, VG_MAPPING, address);
 
 	if (first && first->bytes == bytes) {
@@ -372,7 +374,7 @@ static bool vg_mapping_keep(const struct vg_entry *entry, const void *context)
 	const struct vg_range *range = context;
 
 	if (entry->kind == VG_MAPPING && entry->key < range->to && entry->key + entry->bytes > range->from)
-		atomic_fetch_add(&((struct vg_physical *)entry->object)->exports, 1);
+		atomic_fetch_add(&((struct vg_physical *)entry->object)->exports, (uint32_t)range->kept);
 	return false;
 }
 
@@ -382,7 +384,7 @@ static bool vg_mapping_keep(const struct vg_entry *entry, const void *context)
 	VG_API(name, VG_PARAMETERS parameters)                                                   \
 	{                                                                                        \
 		struct vg_state *state = vg_state_ready();                                       \
-		const struct vg_range range = {address, vg_add_saturating(address, bytes)};      \
+		const struct vg_range range = {address, vg_add_saturating(address, bytes), 1};   \
                                                                                                  \
 		if (state)                                                                       \
 			vg_table_sweep(&state->table, vg_mapping_keep, &range);                  \
@@ -401,6 +403,67 @@ VG_DEFINE_KEEP_RANGE(cuLogicalEndpointBindAddr,
 		     (uint32_t endpoint, CUdevice device, uint64_t at, void *address, uint64_t bytes,
 		      unsigned long long flags),
 		     vg_handle_key(address), bytes, endpoint, device, at, address, bytes, flags)
+
+static struct vg_entry *vg_handle_mark(struct vg_entry *entry, void *context)
+{
+	(void)context;
+	if (entry)
+		atomic_fetch_add(&((struct vg_physical *)entry->object)->exports, 1);
+	return entry;
+}
+
+// Memory that is mapped into an array counts as kept even if the driver refuses the mapping.
+#define VG_DEFINE_MAP_ARRAY(name)                                                                \
+	VG_API(name, CUarrayMapInfo *list, unsigned count, CUstream stream)                      \
+	{                                                                                        \
+		struct vg_state *state = vg_state_ready();                                       \
+                                                                                                 \
+		for (unsigned i = 0; state && list && i < count; i++)                            \
+			if (list[i].memOperationType != CU_MEM_OPERATION_TYPE_UNMAP)             \
+				vg_table_with(&state->table, VG_PHYSICAL,                        \
+					      list[i].memHandle.memHandle, vg_handle_mark, NULL); \
+		return VG_CALL(name, list, count, stream);                                       \
+	}
+
+VG_DEFINE_MAP_ARRAY(cuMemMapArrayAsync)
+VG_DEFINE_MAP_ARRAY(cuMemMapArrayAsync_ptsz)
+
+static struct vg_entry *vg_linear_keep(struct vg_entry *entry, void *context)
+{
+	const struct vg_range *range = context;
+
+	if (entry)
+		entry->count += range->kept;
+	return entry;
+}
+
+// vg_range_keep counts the memory of a range as kept by a descriptor, or undoes the count. The range
+// is mapped memory, or a part of linear memory.
+static void vg_range_keep(struct vg_state *state, CUdeviceptr address, size_t bytes, bool kept)
+{
+	struct vg_range range = {address, vg_add_saturating(address, bytes), kept ? 1 : UINT64_MAX};
+	CUdeviceptr base = 0;
+	size_t size = 0;
+
+	vg_table_sweep(&state->table, vg_mapping_keep, &range);
+	if (VG_CALL(cuMemGetAddressRange_v2, &base, &size, address) == CUDA_SUCCESS)
+		vg_table_with(&state->table, VG_LINEAR, base, vg_linear_keep, &range);
+}
+
+VG_API(cuMemGetHandleForAddressRange, void *handle, CUdeviceptr address, size_t bytes, int type,
+       unsigned long long flags)
+{
+	struct vg_state *state = vg_state_ready();
+	CUresult result;
+
+	if (!state)
+		return VG_CALL(cuMemGetHandleForAddressRange, handle, address, bytes, type, flags);
+	vg_range_keep(state, address, bytes, true);
+	result = VG_CALL(cuMemGetHandleForAddressRange, handle, address, bytes, type, flags);
+	if (result)
+		vg_range_keep(state, address, bytes, false);
+	return result;
+}
 
 // ---- imports
 

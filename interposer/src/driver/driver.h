@@ -301,6 +301,9 @@
 	X(cuEventSynchronize, CUevent)                                                             \
 	X(cuMemGetAddressRange_v2, CUdeviceptr *, size_t *, CUdeviceptr)                           \
 	X(cuMemExportToShareableHandle, void *, CUmemGenericAllocationHandle, int, unsigned long long) \
+	X(cuMemMapArrayAsync, CUarrayMapInfo *, unsigned, CUstream)                                \
+	X(cuMemMapArrayAsync_ptsz, CUarrayMapInfo *, unsigned, CUstream)                           \
+	X(cuMemGetHandleForAddressRange, void *, CUdeviceptr, size_t, int, unsigned long long)     \
 	X(cuMulticastBindMem, CUmemGenericAllocationHandle, size_t, CUmemGenericAllocationHandle, size_t, \
 	  size_t, unsigned long long)                                                              \
 	X(cuMulticastBindMem_v2, CUmemGenericAllocationHandle, CUdevice, size_t,                   \

@@ -4,16 +4,32 @@
 
 #include <stdlib.h>
 
+#include "base/number.h"
 #include "correction.h"
 #include "granule.h"
 #include "pages/reserve.h"
+
+// vg_release_linear sets the entry's `bytes` to the bytes to release. A descriptor may keep the
+// granules of a piece, which then stay charged like exported memory. Granules that other pieces also
+// touch count twice until the agent measures the memory.
+static void vg_release_linear(struct vg_state *state, struct vg_entry *entry, bool ended)
+{
+	uint64_t touched = vg_round_up(entry->key % vg_granule + entry->bytes, vg_granule);
+
+	vg_granule_forget(state, entry, ended);
+	if (!entry->count)
+		return;
+	vg_reserve_adjust(&state->pages, entry->device, entry->bytes, touched);
+	vg_correction_export_kept(state, entry->device, touched);
+	entry->bytes = 0;
+}
 
 static void vg_release_in(struct vg_state *state, struct vg_entry *entry, bool ended)
 {
 	uint64_t withdrawn = 0;
 
 	if (entry->kind == VG_LINEAR)
-		vg_granule_forget(state, entry, ended);
+		vg_release_linear(state, entry, ended);
 	if (entry->kind == VG_GRANULE)
 		atomic_fetch_sub(&state->retained[entry->device], entry->bytes);
 	if (vg_kind_is_context(entry->kind))

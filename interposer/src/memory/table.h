@@ -11,7 +11,7 @@
 #include "base/mutex.h"
 
 enum vg_kind {
-	VG_LINEAR = 1,  // key: device pointer
+	VG_LINEAR = 1,  // key: device pointer; count: exports by a descriptor
 	VG_GRANULE,     // key: number of a 2 MiB granule of the address space, and GPU
 	VG_ARRAY,       // key: array
 	VG_MIPMAP,      // key: mipmapped array
