@@ -178,6 +178,14 @@ test_multicast() {
 	output=$(limited multicast "$programs/multicast" measured 2>&1) || fail "multicast, measured: $output"
 }
 
+# Memory of a green context stays charged until the primary context ends, and no longer.
+test_green() {
+	! lacks "green contexts" "$workloads/fill" --way green --pieces 1 || return 0
+	serve green -blind
+	pages green $((2 * gib))
+	limited green "$programs/green" || fail "memory of a green context"
+}
+
 # Memory that an array or a descriptor keeps stays charged. With an agent, the charge ends when the
 # memory is freed.
 test_kept() {
@@ -314,6 +322,7 @@ test_heaps
 test_mappings
 test_multicast
 test_kept
+test_green
 test_ordinals
 test_copies
 test_launches

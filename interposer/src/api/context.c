@@ -69,3 +69,25 @@ void vg_context_drop(struct vg_state *state, CUcontext context, struct vg_entry 
 		vg_release_ended(state, own);
 	vg_pool_held_refresh(state);
 }
+
+struct vg_move {
+	uint64_t from;
+	uint64_t to;
+};
+
+// vg_move always returns false, so that vg_table_sweep removes no entry.
+static bool vg_move(const struct vg_entry *entry, const void *context)
+{
+	const struct vg_move *move = context;
+
+	if (entry->context == move->from)
+		((struct vg_entry *)(uintptr_t)entry)->context = move->to;
+	return false;
+}
+
+void vg_context_move(struct vg_state *state, CUcontext from, CUcontext to)
+{
+	const struct vg_move move = {vg_handle_key(from), vg_handle_key(to)};
+
+	vg_table_sweep(&state->table, vg_move, &move);
+}

@@ -19,4 +19,7 @@ struct vg_entry *vg_context_take(struct vg_state *state, CUcontext context);
 void vg_context_keep(struct vg_state *state, CUcontext context, struct vg_entry *entries);
 void vg_context_drop(struct vg_state *state, CUcontext context, struct vg_entry *entries);
 
+// vg_context_move makes the entries of a green context end with the context `to`.
+void vg_context_move(struct vg_state *state, CUcontext from, CUcontext to);
+
 #endif

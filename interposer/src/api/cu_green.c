@@ -35,6 +35,18 @@ release:
 	return result;
 }
 
+// vg_green_leave makes the memory that was allocated in a green context end with its primary context.
+// vg_green_leave precedes the driver's call, because the driver may reuse the handle at once.
+static void vg_green_leave(struct vg_state *state, CUgreenCtx green, CUdevice device)
+{
+	struct vg_entry primary;
+	CUcontext context;
+
+	if (VG_CALL(cuCtxFromGreenCtx, &context, green) == CUDA_SUCCESS &&
+	    vg_table_get(&state->table, VG_PRIMARY, (uint64_t)device, &primary))
+		vg_context_move(state, context, (CUcontext)(uintptr_t)primary.extra);
+}
+
 VG_API(cuGreenCtxDestroy, CUgreenCtx green)
 {
 	struct vg_state *state = vg_state_ready();
@@ -46,6 +58,8 @@ VG_API(cuGreenCtxDestroy, CUgreenCtx green)
 		return VG_CALL(cuGreenCtxDestroy, green);
 	entry = vg_release_begin(state, VG_GREEN, vg_handle_key(green));
 	device = entry ? (CUdevice)entry->extra : -1;
+	if (entry)
+		vg_green_leave(state, green, device);
 	result = VG_CALL(cuGreenCtxDestroy, green);
 	vg_release_finish(state, entry, result);
 	if (!result && device >= 0)

@@ -47,6 +47,7 @@
 	X(cuDevicePrimaryCtxReset_v2, CUdevice)                                                    \
 	X(cuGreenCtxCreate, CUgreenCtx *, CUdevResourceDesc, CUdevice, unsigned)                   \
 	X(cuGreenCtxDestroy, CUgreenCtx)                                                           \
+	X(cuCtxFromGreenCtx, CUcontext *, CUgreenCtx)                                              \
 	X(cuGLCtxCreate, CUcontext *, unsigned, CUdevice)                                          \
 	X(cuGLCtxCreate_v2, CUcontext *, unsigned, CUdevice)                                       \
 	X(cuVDPAUCtxCreate, CUcontext *, unsigned, CUdevice, uint32_t, void *)                     \
