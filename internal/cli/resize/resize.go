@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/resize"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
@@ -244,9 +245,9 @@ func await(ctx context.Context, api API, o Options, before *corev1.Pod, containe
 		case report.Pending == "":
 			return report, nil
 		case report.Pending == resize.Infeasible:
-			return resize.Report{}, fmt.Errorf("%w: %s", ErrInfeasible, report.Message)
+			return resize.Report{}, fmt.Errorf("%w: %s", ErrInfeasible, show.OneLine(report.Message))
 		default:
-			last = fmt.Errorf("%s: %s; the node retries", strings.ToLower(report.Pending), report.Message)
+			last = fmt.Errorf("%s: %s; the node retries", strings.ToLower(report.Pending), show.OneLine(report.Message))
 		}
 		if !loop.Sleep(ctx, interval) {
 			return resize.Report{}, fmt.Errorf("%w after %v: %w", ErrPending, o.Wait, last)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
@@ -318,8 +319,16 @@ func each(all []agentapi.Sharing, text func(agentapi.Sharing) string) string {
 	return cmp.Or(strings.Join(texts, ","), "-")
 }
 
-// OneLine returns text with each run of white space replaced by a space.
-func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// OneLine returns text with each run of white space replaced by a space, made safe for a terminal.
+// Tenants choose parts of Events and of the messages of containers.
+func OneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.Join(strings.Fields(text), " "))
+}
 
 // shorten cuts text to length characters.
 func shorten(text string, length int) string {

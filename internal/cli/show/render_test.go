@@ -268,3 +268,13 @@ func TestWhereToAsk(t *testing.T) {
 		t.Errorf("on the node: %s", got)
 	}
 }
+
+func TestOneLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", " a\n\tb ": "a b", "ü…": "ü…", "a\x1b[2J\x9b\u202eb\xff": "a?[2J\ufffd?b\ufffd",
+	} {
+		if got := OneLine(text); got != want {
+			t.Errorf("OneLine(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
