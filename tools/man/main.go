@@ -20,13 +20,21 @@ import (
 )
 
 func main() {
-	output := pflag.String("output", "build", "directory in which to write man/ and completions/")
-	date := pflag.Int64("date", 0, "date of the pages, in seconds since 1970")
-	pflag.Parse()
-	if err := generate(*output, time.Unix(*date, 0).UTC()); err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "man:", err)
 		os.Exit(1)
 	}
+}
+
+func run(args []string) error {
+	// cobra adds the flags of pflag.CommandLine to each command.
+	flags := pflag.NewFlagSet("man", pflag.ContinueOnError)
+	output := flags.String("output", "build", "directory in which to write man/ and completions/")
+	date := flags.Int64("date", 0, "date of the pages, in seconds since 1970")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	return generate(*output, time.Unix(*date, 0).UTC())
 }
 
 // generate writes pages with this date, so that equal sources have equal pages.
