@@ -269,7 +269,8 @@ image: build ## make the OCI image build/image/nri-vgpu.tar, without a container
 # The date of the last commit keeps the pages of a commit equal.
 .PHONY: man
 man: ## write manual pages and shell completions into build/man and build/completions
-	$(GO) run ./tools/man --output $(BUILD) --date "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
+	rm -rf $(BUILD)/man $(BUILD)/completions
+	$(GO) run -ldflags '$(LDFLAGS)' ./tools/man --output $(BUILD) --date "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
 
 RELEASE := $(BUILD)/release/$(VERSION)
 WRITE_RELEASE := $(GO) run ./deploy/release --version "$(VERSION)" --key "$(RELEASE_KEY)"
@@ -277,12 +278,12 @@ RELEASE_IMAGE = $(GO) run ./deploy/image --build $(BUILD) --and $(BUILD)/arm64 -
 # The files get their place at the end, so that an interrupted run leaves no release.
 PARTIAL := $(RELEASE).partial
 .PHONY: release
-release: release-check build scheduler arm64-build $(CLIENTS) ## write all files of a release into build/release/VERSION; RELEASE_KEY=private.pem
+release: release-check build scheduler arm64-build man $(CLIENTS) ## write all files of a release into build/release/VERSION; RELEASE_KEY=private.pem
 	cd scheduler && GOARCH=arm64 $(SCHEDULER_BUILD) -o $(BUILD)/arm64/bin/ ./cmd/nri-vgpu-scheduler
 	rm -rf $(RELEASE) $(PARTIAL)
 	$(RELEASE_IMAGE) --output $(PARTIAL)/nri-vgpu-image.tar
 	$(RELEASE_IMAGE) --scheduler --output $(PARTIAL)/nri-vgpu-scheduler-image.tar
-	$(WRITE_RELEASE) --build $(BUILD) --build $(BUILD)/arm64 $(CLIENTS:%=--client %) --output $(PARTIAL) \
+	$(WRITE_RELEASE) --build $(BUILD) --build $(BUILD)/arm64 $(CLIENTS:%=--client %) --man $(BUILD)/man --output $(PARTIAL) \
 	  --date "$$(git log -1 --format=%ct 2>/dev/null || echo 0)"
 	mv $(PARTIAL) $(RELEASE)
 

@@ -29,6 +29,8 @@ type options struct {
 	// builds are the directories of the builds for Linux, one for each architecture. clients are the
 	// builds of vgpuctl for other systems.
 	builds, clients []string
+	// man is the directory of the manual pages.
+	man string
 	// key is the path of the private key that signs the checksums, "" for no signature.
 	key string
 	// seconds is the time stamp of the SBOM, in seconds since 1970.
@@ -40,6 +42,7 @@ func main() {
 	flag.StringVar(&o.source, "source", ".", "the repository's root")
 	flag.StringVar(&o.version, "version", version.Version, "release")
 	flag.StringVar(&o.output, "output", "", "directory of the release, which contains the images")
+	flag.StringVar(&o.man, "man", "", "directory of the manual pages, which make man writes")
 	flag.StringVar(&o.key, "key", "", "private key that signs the checksums; no signature without a key")
 	flag.Int64Var(&o.seconds, "date", 0, "date of the SBOM, in seconds since 1970")
 	flag.Func("build", "directory of a build; repeat for each architecture", func(dir string) error {

@@ -52,6 +52,13 @@ func writePrograms(o options) error {
 			if name == "vgpuctl" && system == "linux" {
 				entries = append(entries, interposer(filepath.Join(filepath.Dir(program), "../lib"))...)
 			}
+			if system != "windows" {
+				pages, err := o.pages(name)
+				if err != nil {
+					return err
+				}
+				entries = append(entries, pages...)
+			}
 			content, err := archive(entries)
 			if err != nil {
 				return err
@@ -71,6 +78,23 @@ func interposer(lib string) []entry {
 		entries = append(entries, entry{path: "lib/" + name, source: filepath.Join(lib, name), executable: true})
 	}
 	return entries
+}
+
+// pages lists the manual pages of a program. man finds share/man if share is beside a directory bin of
+// the PATH.
+func (o options) pages(program string) ([]entry, error) {
+	files, err := filepath.Glob(filepath.Join(o.man, program+"*.1"))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("find the manual pages of %s in %q: no file: run make man", program, o.man)
+	}
+	var entries []entry
+	for _, file := range files {
+		entries = append(entries, entry{path: "share/man/man1/" + filepath.Base(file), source: file})
+	}
+	return entries, nil
 }
 
 // setting returns a setting with which Go built a program.

@@ -54,7 +54,12 @@ func testOptions(t *testing.T) options {
 			t.Fatal(err)
 		}
 	}
-	o := options{source: "../..", version: testVersion, output: t.TempDir(), builds: []string{build}, seconds: 1}
+	o := options{source: "../..", version: testVersion, output: t.TempDir(), builds: []string{build}, man: t.TempDir(), seconds: 1}
+	for _, name := range []string{"kubectl-vgpu.1", "kubectl-vgpu-get-gpus.1", "vgpuctl.1", "vgpuctl-run.1", "mgctl.1"} {
+		if err := os.WriteFile(filepath.Join(o.man, name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	// krew's manifest names an archive for each platform.
 	for _, platform := range platforms {
 		if err := o.write("kubectl-vgpu_"+platform+".tar.gz", nil); err != nil {
@@ -196,15 +201,22 @@ func entries(t *testing.T, o options, program string) (contents map[string]strin
 	}
 }
 
-// TestArchivesOfPrograms checks that the archives contain the licences of the linked modules, and that
-// vgpuctl has the interposer.
+// TestArchivesOfPrograms checks that the archives contain manual pages and the licences of the linked
+// modules, and that vgpuctl has the interposer.
 func TestArchivesOfPrograms(t *testing.T) {
+	const man = "share/man/man1/"
 	o := testRelease(t)
 	plugin, executable := entries(t, o, "kubectl-vgpu")
-	if len(plugin) != 3 || !slices.Equal(executable, []string{"kubectl-vgpu"}) {
-		t.Errorf("the plugin's archive contains %v", slices.Sorted(maps.Keys(plugin)))
+	want := []string{"LICENSE", "THIRD-PARTY-NOTICES", "kubectl-vgpu", man + "kubectl-vgpu-get-gpus.1", man + "kubectl-vgpu.1"}
+	if names := slices.Sorted(maps.Keys(plugin)); !slices.Equal(names, want) || !slices.Equal(executable, []string{"kubectl-vgpu"}) {
+		t.Errorf("the plugin's archive contains %v, of which %v can be executed, want %v", names, executable, want)
 	}
 	vgpuctl, _ := entries(t, o, "vgpuctl")
+	for _, page := range []string{"vgpuctl.1", "vgpuctl-run.1"} {
+		if vgpuctl[man+page] != page {
+			t.Errorf("vgpuctl's archive lacks %s%s", man, page)
+		}
+	}
 	for _, name := range slices.Concat(paths.Libraries, paths.Helpers) {
 		if vgpuctl["lib/"+name] != name {
 			t.Errorf("vgpuctl's archive lacks lib/%s", name)
@@ -219,6 +231,15 @@ func TestArchivesOfPrograms(t *testing.T) {
 				t.Errorf("the notices of %s lack %q", program, want)
 			}
 		}
+	}
+}
+
+// TestReleaseNeedsManualPages checks that no release lacks the manual pages of a program.
+func TestReleaseNeedsManualPages(t *testing.T) {
+	o := testOptions(t)
+	o.man = t.TempDir()
+	if err := release(o); err == nil || !strings.Contains(err.Error(), "run make man") {
+		t.Errorf("without manual pages, the error is %v", err)
 	}
 }
 

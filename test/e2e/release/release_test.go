@@ -93,6 +93,7 @@ func TestInstallFromARegistry(t *testing.T) {
 	checkPulled(t, u.registry.address+"/nri-vgpu@"+digest)
 	checkLimit(t)
 	u.run("tar -xzf " + bundle + "/kubectl-vgpu_linux_amd64.tar.gz")
+	u.run("test -s share/man/man1/kubectl-vgpu-get-gpus.1")
 	if gpus := u.run("kubectl vgpu get gpus"); !strings.Contains(gpus, bed.Cluster.NodeName) {
 		t.Errorf("the release's plugin of kubectl does not list the node's GPU:\n%s", gpus)
 	}
