@@ -45,7 +45,11 @@ CUresult sim_capture_kernel(struct sim_stream *stream, const CUDA_KERNEL_NODE_PA
 	struct sim_node *node;
 	CUresult err = append(stream, CU_GRAPH_NODE_TYPE_KERNEL, &node);
 
-	return err ? err : finish(stream, node, sim_node_set_kernel(node, params));
+	if (err)
+		return err;
+	err = sim_node_set_kernel(node, params);
+	node->kernel.device = stream->context->device;
+	return finish(stream, node, err);
 }
 
 CUresult sim_capture_memset(struct sim_stream *stream, const CUDA_MEMSET_NODE_PARAMS *params)

@@ -218,22 +218,22 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, uint64_t flags)
 
 /* ---- running ---- */
 
-static CUresult put_kernel(struct sim_exec *exec, const struct sim_node *node,
-			   const struct gs_ref *deps, size_t count, struct gs_ref *ref)
+static CUresult put_kernel(const struct sim_node *node, const struct gs_ref *deps, size_t count,
+			   struct gs_ref *ref)
 {
 	const CUDA_KERNEL_NODE_PARAMS *p = &node->kernel.params;
 	const unsigned grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ};
 	const unsigned block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
 	struct gs_work work = {.kind = GS_ITEM_COMPUTE};
 	struct sim_launch launch;
-	CUresult err = sim_measure(exec->device, p->func, grid, block, p->kernelParams, NULL, &launch);
+	CUresult err = sim_measure(node->kernel.device, p->func, grid, block, p->kernelParams, NULL, &launch);
 
 	if (err)
 		return err;
 	work.duration_ns = launch.duration_ns;
 	work.demand_ppm = launch.demand_ppm;
 	work.traps = launch.traps;
-	return sim_submit_after(exec->device, &work, deps, count, ref);
+	return sim_submit_after(node->kernel.device, &work, deps, count, ref);
 }
 
 static CUresult put_event(struct sim_exec *exec, const struct sim_node *node,
@@ -253,7 +253,7 @@ static CUresult put_step(struct sim_exec *exec, const struct step *step, const s
 	if (node && !node->disabled) {
 		switch (node->type) {
 		case CU_GRAPH_NODE_TYPE_KERNEL:
-			return put_kernel(exec, node, deps, count, ref);
+			return put_kernel(node, deps, count, ref);
 		case CU_GRAPH_NODE_TYPE_MEMSET:
 			work = sim_memset_work(exec->device, &node->memset);
 			sim_memset_content(&node->memset);

@@ -137,8 +137,11 @@ static CUresult copy_node(struct sim_graph *copy, struct sim_node *from, struct 
 		for (size_t i = 0; i < from->dep_count; i++)
 			node->deps[i] = clones[from->deps[i]->mark];
 	}
-	if (from->type == CU_GRAPH_NODE_TYPE_KERNEL)
-		return sim_node_set_kernel(node, &from->kernel.params);
+	if (from->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+		err = sim_node_set_kernel(node, &from->kernel.params);
+		node->kernel.device = from->kernel.device;
+		return err;
+	}
 	if (from->type == CU_GRAPH_NODE_TYPE_GRAPH) {
 		node->child = sim_graph_copy(from->child);
 		return node->child ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

@@ -6,6 +6,7 @@
 
 /* kernel_node is a kernel node's launch, with its own copy of the parameters' values. */
 struct kernel_node {
+	struct sim_device *device; /* the GPU that runs the kernel */
 	CUDA_KERNEL_NODE_PARAMS params;
 	unsigned char *values;
 	void **pointers;
@@ -63,7 +64,11 @@ CUresult sim_node_new(struct sim_graph *graph, int type, struct sim_node *const 
 void sim_node_free(struct sim_node *node);
 CUresult sim_node_add_deps(struct sim_node *node, struct sim_node *const *deps, size_t count);
 
-/* These functions fill in a node and copy the data behind the pointers. */
+/*
+ * These functions fill in a node and copy the data behind the pointers. A kernel runs on the GPU of
+ * its function. A kernel of a library runs on the GPU of the context in the parameters, or of the
+ * current context. The GPU of a node never changes.
+ */
 CUresult sim_node_set_kernel(struct sim_node *node, const CUDA_KERNEL_NODE_PARAMS *params);
 CUresult sim_node_set_alloc(struct sim_node *node, uint64_t size, CUdevice ordinal,
 			    CUdeviceptr *address);

@@ -36,12 +36,27 @@ static CUresult copy_values(struct kernel_node *kernel, const struct ptx_entry *
 	return CUDA_SUCCESS;
 }
 
+static CUresult kernel_device(const struct sim_function *function, CUcontext handle,
+			      struct sim_device **device)
+{
+	struct sim_context *context = function->module->context;
+	CUresult err = context ? CUDA_SUCCESS : sim_context_of(handle, &context);
+
+	if (!err)
+		*device = context->device;
+	return err;
+}
+
 CUresult sim_node_set_kernel(struct sim_node *node, const CUDA_KERNEL_NODE_PARAMS *params)
 {
 	struct kernel_node kernel = {.params = *params};
 	struct sim_function *function;
 	CUresult err = sim_function_of(params->func ? params->func : params->kern, &function);
 
+	if (!err)
+		err = kernel_device(function, params->ctx, &kernel.device);
+	if (!err && node->kernel.device && node->kernel.device != kernel.device)
+		err = CUDA_ERROR_INVALID_VALUE;
 	if (!err)
 		err = copy_values(&kernel, function->entry, params);
 	if (err) {

@@ -31,7 +31,7 @@ static void set_up(void)
 static void launch(uint32_t device, int64_t ns)
 {
 	vg_bucket_charge(&header.devices[device], ns);
-	vg_multi_gpu_launch(&header, 2, device);
+	vg_multi_gpu_launch(&header, 2, UINT32_C(1) << device);
 }
 
 static struct vg_phase look(const uint32_t *ppm, uint32_t device)

@@ -5,6 +5,7 @@ package vgpuctl
 import (
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,8 +53,11 @@ func evade(t testing.TB, way string, variables []string, company bool) {
 		m.waitForGPUTime([]int{neighbour})
 	}
 	m.env = append(m.env, variables...)
-	m.start(m.command("run", "--group", "t", "--memory", "14Gi", "--cores", strconv.Itoa(limit), "--",
-		m.workload("evade"), "--way", way, "--duration", "60"))
+	args := []string{"run", "--group", "t", "--memory", "14Gi", "--cores", strconv.Itoa(limit), "--gpu", "0"}
+	if strings.HasPrefix(way, "spread") {
+		args = append(args, "--gpu", "1")
+	}
+	m.start(m.command(append(args, "--", m.workload("evade"), "--way", way, "--duration", "60")...))
 	o := m.oracle()
 	eventually.Holds(m, patience, "the workload uses the GPU", func() bool { return m.busyBut(o, neighbour) > 0 })
 	time.Sleep(time.Second)

@@ -461,6 +461,79 @@ static int wl_run_relay(struct wl_evasion *evasion)
 	return worst ? -1 : 0;
 }
 
+// wl_graph_make makes an executable graph of one kernel.
+static int wl_graph_make(struct wl_evasion *evasion, CUgraphExec *exec)
+{
+	void *params[] = {&evasion->kernel_ns};
+	const CUkernelNodeParams kernel = {
+		.function = evasion->session.spin, .grid = {1, 1, 1}, .block = {1, 1, 1}, .params = params,
+	};
+	CUgraph graph;
+	CUgraphNode node;
+
+	if (WL_TRY(evasion, graph_create, "cuGraphCreate", &graph, 0) ||
+	    WL_TRY(evasion, graph_add_kernel, "cuGraphAddKernelNode", &node, graph, NULL, 0, &kernel) ||
+	    WL_TRY(evasion, graph_instantiate, "cuGraphInstantiateWithFlags", exec, graph, 0))
+		return -1;
+	return WL_TRY(evasion, graph_destroy, "cuGraphDestroy", graph);
+}
+
+// wl_spread_begin adds a stream on each of the first two GPUs, and loads the kernel on the second
+// GPU.
+static int wl_spread_begin(struct wl_evasion *evasion)
+{
+	CUcontext second;
+	CUdevice device;
+
+	if (wl_lane_add(evasion, NULL, 0) || WL_TRY(evasion, device_get, "cuDeviceGet", &device, 1) ||
+	    WL_TRY(evasion, ctx_create, "cuCtxCreate", &second, 0, device))
+		return -1;
+	return wl_session_load_spin(&evasion->session) || wl_lane_add(evasion, NULL, 0) ? -1 : 0;
+}
+
+// wl_graph_start makes a graph, and launches the graph on a lane.
+static int wl_graph_start(struct wl_evasion *evasion, size_t lane, CUgraphExec *exec)
+{
+	if (wl_graph_make(evasion, exec))
+		return -1;
+	evasion->launches++;
+	return WL_TRY(evasion, graph_launch, "cuGraphLaunch", *exec, evasion->lane[lane].stream);
+}
+
+// wl_run_spread runs graphs on streams of two GPUs in turn. The kernel of each graph runs on the
+// second GPU.
+static int wl_run_spread(struct wl_evasion *evasion)
+{
+	CUgraphExec exec;
+
+	if (wl_spread_begin(evasion))
+		return -1;
+	for (size_t i = 0; wl_now() < evasion->until; i = (i + 1) % evasion->lanes)
+		if (wl_graph_start(evasion, i, &exec) ||
+		    WL_TRY(evasion, stream_synchronize, "cuStreamSynchronize", evasion->lane[i].stream) ||
+		    WL_TRY(evasion, graph_exec_destroy, "cuGraphExecDestroy", exec))
+			return -1;
+	return 0;
+}
+
+static int wl_spread_exits_run(struct wl_evasion *evasion)
+{
+	static const struct wl_common common = WL_COMMON_DEFAULTS;
+	CUgraphExec exec;
+
+	evasion->kernel_ns = wl_exit_ns;
+	if (wl_session_open(&evasion->session, &common) || wl_spread_begin(evasion) ||
+	    wl_graph_start(evasion, evasion->launches % evasion->lanes, &exec))
+		return -1;
+	wl_sleep_until(wl_now() + (wl_runners + 1) * wl_exit_ns / 1e9);
+	return 0;
+}
+
+static int wl_run_spread_exits(struct wl_evasion *evasion)
+{
+	return wl_run_each(evasion, wl_spread_exits_run, wl_runners);
+}
+
 static const struct wl_way wl_ways[] = {
 	{"streams", "256 streams in turn", wl_run_streams, false},
 	{"priorities", "streams of all priorities", wl_run_priorities, false},
@@ -477,6 +550,8 @@ static const struct wl_way wl_ways[] = {
 	{"varying", "short and long kernels of one kind", wl_run_varying, false},
 	{"behind", "a brief kernel and a long kernel of one kind before each wait", wl_run_behind, false},
 	{"refused", "unlike kernels beside a thread that tries to destroy the context", wl_run_refused, false},
+	{"spread", "graphs on streams of two GPUs, with kernels on the second GPU only", wl_run_spread, false},
+	{"spread-exits", "the same, with a new process for every graph", wl_run_spread_exits, true},
 	{"relay", "children in turn, with short and long kernels", wl_run_relay, true},
 };
 

@@ -33,9 +33,36 @@ static uint64_t vg_graph_key(CUgraphExec graph, uint32_t device)
 	return vg_handle_key(graph) | (uint64_t)device << 48;
 }
 
+// vg_graph_file_gpus files the GPUs that the graph's nodes use. Every use is filed, because the
+// program may launch the graph on a stream of another GPU.
+static bool vg_graph_file_gpus(struct vg_state *state, CUgraphExec graph, uint32_t gpus)
+{
+	struct vg_entry *entry = gpus ? calloc(1, sizeof *entry) : NULL;
+
+	if (!entry)
+		return !gpus;
+	*entry = (struct vg_entry){.kind = VG_GPUS, .key = vg_handle_key(graph), .extra = gpus};
+	vg_table_put(&state->table, entry);
+	return true;
+}
+
+// vg_graph_gpus returns a bit mask of the GPUs that a graph uses, or 0 in a container with one GPU.
+static uint32_t vg_graph_gpus(CUgraphExec graph)
+{
+	struct vg_state *state = vg_state_ready();
+	struct vg_entry entry;
+
+	if (!state || state->pages.device_count < 2 ||
+	    !vg_table_get(&state->table, VG_GPUS, vg_handle_key(graph), &entry))
+		return 0;
+	return (uint32_t)entry.extra;
+}
+
 static bool vg_graph_file(struct vg_state *state, CUgraphExec graph,
 			  const struct vg_graph_needs *needs)
 {
+	if (!vg_graph_file_gpus(state, graph, needs->gpus))
+		return false;
 	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++) {
 		struct vg_entry *entry;
 
@@ -54,6 +81,7 @@ static bool vg_graph_file(struct vg_state *state, CUgraphExec graph,
 
 static void vg_graph_forget(struct vg_state *state, CUgraphExec graph)
 {
+	free(vg_table_take(&state->table, VG_GPUS, vg_handle_key(graph)));
 	for (uint32_t i = 0; i < VG_MAX_DEVICES && atomic_load(&state->graphs); i++) {
 		struct vg_entry *entry = vg_table_take(&state->table, VG_GRAPH, vg_graph_key(graph, i));
 
@@ -321,14 +349,14 @@ static uint64_t vg_graph_work(CUgraphExec exec)
 
 VG_API(cuGraphLaunch, CUgraphExec exec, CUstream stream)
 {
-	VG_WORK(vg_graph_work(exec), vg_graph_prior, stream, false,
-		vg_graph_start(exec, stream, vg_call_launch));
+	VG_WORK_ON(vg_graph_gpus(exec), vg_graph_work(exec), vg_graph_prior, stream, false,
+		   vg_graph_start(exec, stream, vg_call_launch));
 }
 
 VG_API(cuGraphLaunch_ptsz, CUgraphExec exec, CUstream stream)
 {
-	VG_WORK(vg_graph_work(exec), vg_graph_prior, stream, true,
-		vg_graph_start(exec, stream, vg_call_launch_ptsz));
+	VG_WORK_ON(vg_graph_gpus(exec), vg_graph_work(exec), vg_graph_prior, stream, true,
+		   vg_graph_start(exec, stream, vg_call_launch_ptsz));
 }
 
 VG_API(cuGraphUpload, CUgraphExec exec, CUstream stream)

@@ -119,6 +119,7 @@
 	X(cuKernelGetFunction, CUfunction *, CUkernel)                                             \
 	X(cuFuncLoad, CUfunction)                                                                  \
 	X(cuFuncGetAttribute, int *, int, CUfunction)                                              \
+	X(cuFuncGetModule, CUmodule *, CUfunction)                                                 \
 	X(cuFuncSetAttribute, CUfunction, int, int)                                                \
 	X(cuKernelGetAttribute, int *, int, CUkernel, CUdevice)                                    \
 	X(cuKernelSetAttribute, int, int, CUkernel, CUdevice)                                      \

@@ -9,10 +9,13 @@
 
 // vg_graph_needs is the memory, by device, that the nodes of a graph and of its child graphs
 // allocate together. vg_graph_needs also contains the functions that the graphs' kernels use for
-// the first time.
+// the first time. `gpus` is a bit mask of the GPUs that the nodes use, if the container has several
+// GPUs. If the driver does not report the GPU of a node, the mask has every GPU on which the process
+// has a context.
 struct vg_graph_needs {
 	uint64_t bytes[VG_MAX_DEVICES];
 	bool foreign; // some of the memory lies on a GPU that the container does not have
+	uint32_t gpus;
 	struct vg_use use;
 };
 

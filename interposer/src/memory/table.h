@@ -24,6 +24,7 @@ enum vg_kind {
 	VG_PHYSICAL,    // key: handle of cuMemCreate
 	VG_MAPPING,     // key: address of cuMemMap
 	VG_GRAPH,       // key: executable graph
+	VG_GPUS,        // key: executable graph; `extra` is a bit mask of the GPUs that its nodes use
 	VG_IMPORT,      // key: address, or external memory object
 	VG_POINTER,     // key: address that was imported from a pool, see pointer.h
 	VG_USED,        // key: use of a function or name, see use.h

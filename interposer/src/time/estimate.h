@@ -37,6 +37,7 @@ struct vg_class {
 	uint32_t to_see;   // pieces that the current sample still needs
 	bool measured;
 	bool company;      // the last observation was beside work of the process's other streams
+	uint16_t also;     // bit mask of the other GPUs that the work uses
 	// Launches do not read the fields below.
 	uint32_t looks;    // consecutive checks without a finding
 	uint64_t looked;   // start of the last check, as vg_now
@@ -51,10 +52,11 @@ struct vg_class {
 };
 
 // vg_estimate_is_known reports whether the class has been measured and its length does not vary. A
-// launch of a known class is charged the measured time of earlier launches.
+// launch of a known class is charged the measured time of earlier launches. Work of several GPUs is
+// never known, so that each launch is measured alone.
 static inline bool vg_estimate_is_known(const struct vg_class *class, uint64_t now)
 {
-	return class->measured && class->unsteady <= now;
+	return class->measured && class->unsteady <= now && !class->also;
 }
 
 struct vg_estimates {

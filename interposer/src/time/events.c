@@ -320,6 +320,7 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 			vg_meter_lose(meter, segment, now);
 		return;
 	}
+	vg_meter_charge_also(meter, segment, interval);
 	fresh = segment->many ? vg_fresh_part(meter, stream, segment, segment->lead + interval) : interval;
 	took = vg_own_part(meter, segment, interval, fresh, now);
 	if (segment->key && !segment->idle) {

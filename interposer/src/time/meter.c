@@ -8,6 +8,7 @@
 #include "base/number.h"
 #include "driver/capture.h"
 #include "meter.h"
+#include "pages/bucket.h"
 #include "pages/pages.h"
 
 #include <string.h>
@@ -31,29 +32,52 @@ void vg_meter_drop_event(CUevent *event)
 	*event = NULL;
 }
 
-// vg_unmeasured_note replaces the start of the meter's unmeasured work in this process's slot. The
-// slot may have the start of work of another meter.
-static void vg_unmeasured_note(struct vg_meter *meter, uint64_t since)
+// vg_unmeasured_note replaces the start of the meter's unmeasured work in this process's slot, for
+// each of these GPUs. The slot may have the start of work of another meter.
+static void vg_unmeasured_note(const struct vg_meter *meter, uint32_t gpus, uint64_t before, uint64_t since)
 {
 	const struct vg_pages *pages = meter->pages;
-	uint64_t before = meter->unmeasured.since;
 
-	meter->unmeasured.since = since;
-	if (pages->slot != vg_no_slot)
-		__atomic_compare_exchange_n(&vg_slot_device(pages, (uint32_t)pages->slot, meter->device)->unmeasured_ns,
-					    &before, since, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	for (uint32_t i = 0; gpus >> i && pages->slot != vg_no_slot; i++) {
+		uint64_t expected = before;
+
+		if (gpus >> i & 1)
+			__atomic_compare_exchange_n(&vg_slot_device(pages, (uint32_t)pages->slot, i)->unmeasured_ns,
+						    &expected, since, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	}
 }
 
-void vg_meter_unmeasured_begin(struct vg_meter *meter, uint64_t now)
+void vg_meter_unmeasured_begin(struct vg_meter *meter, uint32_t also, uint64_t now)
 {
-	if (meter->unmeasured.count++ == 0)
-		vg_unmeasured_note(meter, now);
+	struct vg_unmeasured *work = &meter->unmeasured;
+	uint32_t fresh = (also | UINT32_C(1) << meter->device) & ~work->gpus;
+
+	if (work->count++ == 0)
+		work->since = now;
+	work->gpus |= fresh;
+	vg_unmeasured_note(meter, fresh, 0, work->since);
 }
 
 static void vg_unmeasured_end(struct vg_meter *meter)
 {
-	if (--meter->unmeasured.count == 0)
-		vg_unmeasured_note(meter, 0);
+	struct vg_unmeasured *work = &meter->unmeasured;
+
+	if (--work->count)
+		return;
+	vg_unmeasured_note(meter, work->gpus, work->since, 0);
+	work->gpus = 0;
+	work->since = 0;
+}
+
+void vg_meter_charge_also(const struct vg_meter *meter, const struct vg_segment *segment, int64_t ns)
+{
+	const struct vg_pages *pages = meter->pages;
+
+	for (uint32_t i = 0; segment->also >> i; i++)
+		if (segment->also >> i & 1) {
+			vg_bucket_charge(&pages->usage->header.devices[i], ns);
+			vg_add(&vg_slot_device(pages, (uint32_t)pages->slot, i)->gpu_time_ns, (uint64_t)ns);
+		}
 }
 
 void vg_meter_lose(struct vg_meter *meter, const struct vg_segment *segment, uint64_t now)
@@ -62,6 +86,7 @@ void vg_meter_lose(struct vg_meter *meter, const struct vg_segment *segment, uin
 
 	meter->unmeasured.settled = vg_max(now, meter->unmeasured.settled);
 	meter->owed += (int64_t)(now > from ? now - from : 0) - segment->charged;
+	vg_meter_charge_also(meter, segment, (int64_t)(now > segment->begun_at ? now - segment->begun_at : 0));
 }
 
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment)

@@ -73,6 +73,7 @@ struct vg_segment {
 	bool fresh;   // has work of unknown length
 	bool solo;    // accepts work of one class only
 	bool lengthy; // has work that may be longer than a slice
+	uint16_t also;   // bit mask of the other GPUs that the work uses
 	uint32_t pieces; // pieces of work
 	uint32_t count;  // pieces in the measured part
 	uint64_t key;    // class of the pieces in the measured part; 0: several classes
@@ -140,6 +141,7 @@ struct vg_union {
 // vg_unmeasured is the unfinished work of unknown length.
 struct vg_unmeasured {
 	uint32_t count;   // segments
+	uint32_t gpus;    // bit mask of the GPUs that the work uses
 	uint64_t since;   // vg_now of the first unfinished launch; 0: none
 	uint64_t settled; // end of the time charged so far for lost work, as vg_now
 };
@@ -297,15 +299,19 @@ void vg_meter_blind(struct vg_meter *meter, struct vg_stream *stream);
 // vg_meter_drop_event destroys an event, unless the event is NULL.
 void vg_meter_drop_event(CUevent *event);
 
-// vg_meter_unmeasured_begin enters work of unknown length that is about to be launched.
-// vg_meter_settle removes the work. If this process dies meanwhile, another process charges the work
+// vg_meter_unmeasured_begin enters work of unknown length that is about to be launched. `also` is a bit
+// mask of the other GPUs that the work uses. vg_meter_settle removes the work. If this process dies meanwhile, another process charges the work
 // (vg_slots_settle).
-void vg_meter_unmeasured_begin(struct vg_meter *meter, uint64_t now);
+void vg_meter_unmeasured_begin(struct vg_meter *meter, uint32_t also, uint64_t now);
 
 // vg_meter_lose charges a segment that will not be measured. The charge is all time from the
 // segment's launch until `now`, less the time already charged. Segments that run side by side share
 // that time.
 void vg_meter_lose(struct vg_meter *meter, const struct vg_segment *segment, uint64_t now);
+
+// vg_meter_charge_also charges the other GPUs that a segment's work uses. The driver does not report
+// the part of each GPU, so that each of these GPUs is charged the segment's whole time.
+void vg_meter_charge_also(const struct vg_meter *meter, const struct vg_segment *segment, int64_t ns);
 
 // vg_meter_settle removes a segment from the totals of unfinished work.
 void vg_meter_settle(struct vg_meter *meter, const struct vg_segment *segment);

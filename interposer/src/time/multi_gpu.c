@@ -94,10 +94,8 @@ static void vg_phase_begin(struct vg_usage_header *header, const uint32_t *ppm, 
 	}
 }
 
-// vg_phase_lack returns the time until all GPUs have the allowance for a phase, in ns.
-// vg_phase_lack sets `spent` to whether some GPU has no allowance left.
-static uint64_t vg_phase_lack(const struct vg_usage_header *header, const uint32_t *ppm,
-			      uint32_t count, uint64_t now, bool *spent)
+uint64_t vg_multi_gpu_lack(const struct vg_usage_header *header, const uint32_t *ppm, uint32_t count,
+			   uint64_t now, bool *spent)
 {
 	uint64_t longest = 0;
 
@@ -116,10 +114,11 @@ static uint64_t vg_phase_lack(const struct vg_usage_header *header, const uint32
 	return longest;
 }
 
-void vg_multi_gpu_launch(struct vg_usage_header *header, uint32_t count, uint32_t device)
+void vg_multi_gpu_launch(struct vg_usage_header *header, uint32_t count, uint32_t gpus)
 {
-	if (count > 1)
-		vg_add(&header->devices[device].launches, 1);
+	for (uint32_t i = 0; i < count && count > 1; i++)
+		if (gpus >> i & 1)
+			vg_add(&header->devices[i].launches, 1);
 }
 
 struct vg_phase vg_multi_gpu_look(struct vg_usage_header *header, const uint32_t *ppm, uint32_t count,
@@ -128,7 +127,7 @@ struct vg_phase vg_multi_gpu_look(struct vg_usage_header *header, const uint32_t
 	struct vg_container_device *mine = &header->devices[device];
 	struct vg_phase phase = {false, 0};
 	bool spent;
-	uint64_t lack = vg_phase_lack(header, ppm, count, now, &spent);
+	uint64_t lack = vg_multi_gpu_lack(header, ppm, count, now, &spent);
 	int64_t balance = vg_bucket_peek(mine, now, ppm[device]);
 
 	if (vg_load(&header->phase_open) == 1 && spent)

@@ -29,7 +29,13 @@ struct vg_phase {
 struct vg_phase vg_multi_gpu_look(struct vg_usage_header *header, const uint32_t *ppm, uint32_t count,
 				  uint32_t device, uint64_t now);
 
-// vg_multi_gpu_launch counts a launch that was admitted to one of the container's GPUs.
-void vg_multi_gpu_launch(struct vg_usage_header *header, uint32_t count, uint32_t device);
+// vg_multi_gpu_lack returns the time until all limited GPUs have allowance for launches, in ns.
+// vg_multi_gpu_lack sets `spent` to whether some GPU has no allowance left.
+uint64_t vg_multi_gpu_lack(const struct vg_usage_header *header, const uint32_t *ppm, uint32_t count,
+			   uint64_t now, bool *spent);
+
+// vg_multi_gpu_launch counts an admitted launch. `gpus` is a bit mask of the container's GPUs that the
+// launch uses.
+void vg_multi_gpu_launch(struct vg_usage_header *header, uint32_t count, uint32_t gpus);
 
 #endif

@@ -111,7 +111,7 @@ void vg_place_meter(struct vg_ticket *ticket)
 	CUcontext context = NULL;
 	int index = vg_work_place(state, work, &context);
 
-	if (index < 0 || vg_limits_compute(&state->pages, (uint32_t)index) >= VG_PPM)
+	if (index < 0 || (!work->gpus && vg_limits_compute(&state->pages, (uint32_t)index) >= VG_PPM))
 		return;
 	ticket->context = vg_handle_key(context);
 	ticket->thread = own ? vg_thread_key() : 0;

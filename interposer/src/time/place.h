@@ -21,6 +21,7 @@ struct vg_work {
 	uint64_t prior; // estimate before any measurement, in ns
 	CUstream stream;
 	bool per_thread; // stream 0 is the thread's own default stream
+	uint32_t gpus;   // bit mask of the GPUs that the work uses; 0: the GPU of the stream
 };
 
 // vg_ticket is a launch that the throttle handles.

@@ -227,8 +227,9 @@ static void vg_segment_add(struct vg_meter *meter, struct vg_segment *segment,
 		class->opened = now;
 	if (!vg_estimate_is_known(class, now)) {
 		if (!segment->fresh)
-			vg_meter_unmeasured_begin(meter, now);
+			vg_meter_unmeasured_begin(meter, class->also, now);
 		segment->fresh = true;
+		segment->also |= class->also;
 	}
 	if (!segment->covered) {
 		segment->early = segment->charged;
@@ -388,7 +389,7 @@ void vg_segment_late(struct vg_meter *meter, struct vg_stream *stream, struct vg
 	vg_segment_before(meter, stream, class, 0, at, per_thread);
 	segment = vg_stream_segment(stream);
 	if (!segment->fresh)
-		vg_meter_unmeasured_begin(meter, at);
+		vg_meter_unmeasured_begin(meter, class->also, at);
 	segment->fresh = segment->dirty = true;
 	segment->begun_at = vg_min(segment->begun_at, at);
 	vg_not_measured(meter, segment);

@@ -119,6 +119,25 @@ static struct vg_phase vg_launch_phase(const struct vg_launch *launch)
 				 launch->ticket->device, launch->now);
 }
 
+// vg_launch_lack refills the buckets of the other GPUs that the work uses. vg_launch_lack returns the
+// time until these GPUs have allowance, in ns.
+static uint64_t vg_launch_lack(const struct vg_launch *launch)
+{
+	struct vg_pages *pages = &launch->ticket->state->pages;
+	uint32_t ppm[VG_MAX_DEVICES];
+	bool spent;
+
+	if (!launch->class->also)
+		return 0;
+	for (uint32_t i = 0; i < pages->device_count; i++) {
+		ppm[i] = launch->class->also >> i & 1 ? vg_limits_compute(pages, i) : VG_PPM;
+		if (ppm[i] < VG_PPM)
+			vg_bucket_fill(&pages->usage->header.devices[i], launch->now, ppm[i], vg_bucket_idle_cap,
+				       vg_limits_lease(pages, i));
+	}
+	return vg_multi_gpu_lack(&pages->usage->header, ppm, pages->device_count, launch->now, &spent);
+}
+
 // vg_launch_joins reports whether the work may run beside running work, without allowance. Kernels
 // of several streams that run at the same time take the GPU's time once. If the throttle admitted
 // these kernels one by one, each kernel would take as much time as all kernels together. Events
@@ -195,8 +214,13 @@ static uint64_t vg_launch_wait(struct vg_launch *launch)
 {
 	uint64_t waited = launch->now - launch->came;
 	int64_t outstanding = launch->meter->outstanding;
+	uint64_t lack = vg_launch_lack(launch);
 	struct vg_phase phase;
 
+	if (lack) {
+		launch->slept = true;
+		return lack;
+	}
 	if (launch->ppm >= VG_PPM)
 		return 0;
 	phase = vg_launch_phase(launch);
@@ -245,6 +269,7 @@ static void vg_launch_find(struct vg_launch *launch, const struct vg_work *work)
 	if (launch->stream->failures >= vg_most_failures && !launch->stream->blind)
 		vg_meter_blind(launch->meter, launch->stream);
 	launch->class = vg_estimate_of(&launch->meter->estimates, work->key, work->prior);
+	launch->class->also = (uint16_t)(work->gpus & ~(UINT32_C(1) << launch->meter->device));
 }
 
 // vg_launch_pass waits until the launch may proceed, and returns true with the meter locked.
@@ -350,7 +375,8 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	ticket->meter->owed += ticket->charge;
 	if (ticket->charge >= vg_least_post_ns)
 		vg_post(&state->pages, ticket->meter);
-	vg_multi_gpu_launch(&state->pages.usage->header, state->pages.device_count, ticket->device);
+	vg_multi_gpu_launch(&state->pages.usage->header, state->pages.device_count,
+			    work->gpus | UINT32_C(1) << ticket->device);
 	vg_tally(&slot->launches, 1);
 	if (launch.slept)
 		vg_tally(&slot->wait_ns, launch.now - launch.came);

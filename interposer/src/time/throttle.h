@@ -51,7 +51,10 @@ void vg_throttle_drop_context(struct vg_state *state, CUcontext context);
 void vg_throttle_left_context(struct vg_state *state, CUcontext context, bool ended);
 void vg_throttle_forget(struct vg_state *state, uint64_t key);
 
-#define VG_WORK(key, prior, stream, per_thread, call)                                    \
+#define VG_WORK(key, prior, stream, per_thread, call) VG_WORK_ON(0, key, prior, stream, per_thread, call)
+
+// VG_WORK_ON is VG_WORK for work that may use several GPUs (`gpus` of struct vg_work).
+#define VG_WORK_ON(gpus, key, prior, stream, per_thread, call)                           \
 	do {                                                                             \
 		struct vg_state *limited_ = vg_throttle_state();                         \
 		struct vg_ticket ticket_;                                                \
@@ -59,7 +62,7 @@ void vg_throttle_forget(struct vg_state *state, uint64_t key);
 		if (!limited_)                                                           \
 			return call;                                                     \
 		vg_throttle_begin(limited_, &ticket_,                                    \
-				  &(struct vg_work){key, prior, stream, per_thread});    \
+				  &(struct vg_work){key, prior, stream, per_thread, gpus}); \
 		return vg_throttle_end(&ticket_, call);                                  \
 	} while (0)
 
