@@ -35,7 +35,7 @@ NVML_FUNCTION(nvmlDeviceGetCount, unsigned *count)
 /* hand_out returns a device's handle. hand_out fails if the device is lost or broken. */
 static nvmlReturn_t hand_out(nvmlDevice_t found, nvmlDevice_t *device)
 {
-	nvmlReturn_t result = nv_enter_device(found);
+	nvmlReturn_t result = nv_enter_name(found);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -194,14 +194,14 @@ NVML_FUNCTION(nvmlDeviceGetHandleBySerial, const char *serial, nvmlDevice_t *dev
 
 NVML_FUNCTION(nvmlDeviceGetName, nvmlDevice_t device, char *name, unsigned length)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_name(device);
 
 	return result == NVML_SUCCESS ? nv_copy_text(name, length, nv_gpu(device)->name) : result;
 }
 
 NVML_FUNCTION(nvmlDeviceGetUUID, nvmlDevice_t device, char *uuid, unsigned length)
 {
-	nvmlReturn_t result = nv_enter_device(device);
+	nvmlReturn_t result = nv_enter_name(device);
 	char text[GS_UUID_SIZE];
 
 	if (result != NVML_SUCCESS)

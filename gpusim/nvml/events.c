@@ -47,10 +47,12 @@ NVML_FUNCTION(nvmlEventSetFree, nvmlEventSet_t set)
 
 NVML_FUNCTION(nvmlDeviceGetSupportedEventTypes, nvmlDevice_t device, nvml_u64 *types)
 {
-	nvmlReturn_t result = nv_enter_gpu(device);
+	nvmlReturn_t result = nv_enter_name(device);
 
 	if (result != NVML_SUCCESS)
 		return result;
+	if (nv_is_mig(device))
+		return NVML_ERROR_NOT_SUPPORTED;
 	if (!types)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	*types = SUPPORTED_EVENTS;

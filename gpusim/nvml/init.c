@@ -266,7 +266,7 @@ static void wait_out_hang(const struct gs_faults *faults)
 		(void)nanosleep(&pause, NULL);
 }
 
-nvmlReturn_t nv_enter_device(nvmlDevice_t device)
+nvmlReturn_t nv_enter_name(nvmlDevice_t device)
 {
 	nvmlReturn_t result = nv_enter();
 	const struct gs_faults *faults;
@@ -280,6 +280,15 @@ nvmlReturn_t nv_enter_device(nvmlDevice_t device)
 	if (__atomic_load_n(&faults->lost, __ATOMIC_RELAXED))
 		return NVML_ERROR_GPU_IS_LOST;
 	return (nvmlReturn_t)__atomic_load_n(&faults->nvml_error, __ATOMIC_RELAXED);
+}
+
+nvmlReturn_t nv_enter_device(nvmlDevice_t device)
+{
+	nvmlReturn_t result = nv_enter_name(device);
+
+	if (result != NVML_SUCCESS)
+		return result;
+	return (nvmlReturn_t)__atomic_load_n(&nv_card(device)->faults.query_error, __ATOMIC_RELAXED);
 }
 
 nvmlReturn_t nv_enter_gpu(nvmlDevice_t device)

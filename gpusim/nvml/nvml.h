@@ -18,11 +18,13 @@ struct nv_device {
  * Every exported function begins with one of these functions. nv_enter() checks that the library is
  * initialised. nv_enter_device() also checks the handle, and applies the GPU's injected faults.
  * nv_enter_device() waits while NVML hangs, and returns NVML_ERROR_GPU_IS_LOST or the injected
- * error. nv_enter_gpu() also returns NVML_ERROR_NOT_SUPPORTED for a MIG device. nv_enter_measured()
- * returns this error for a MIG device and for a GPU in MIG mode.
+ * error. nv_enter_name() does not apply the fault query-error, for calls that NVML can answer
+ * without the GPU. nv_enter_gpu() also returns NVML_ERROR_NOT_SUPPORTED for a MIG device.
+ * nv_enter_measured() returns this error for a MIG device and for a GPU in MIG mode.
  */
 nvmlReturn_t nv_enter(void);
 nvmlReturn_t nv_enter_device(nvmlDevice_t device);
+nvmlReturn_t nv_enter_name(nvmlDevice_t device);
 nvmlReturn_t nv_enter_gpu(nvmlDevice_t device);
 nvmlReturn_t nv_enter_measured(nvmlDevice_t device);
 

@@ -145,7 +145,9 @@ struct gs_faults {
 	uint64_t nvml_hang_until; /* NVML calls block until this CLOCK_MONOTONIC ns */
 	uint32_t recovery;        /* the action that NVML recommends: nvmlDeviceGpuRecoveryAction_t */
 	uint32_t late_samples;    /* sizes of process samples that NVML returns one too small */
-	uint64_t reserved[5];
+	uint32_t query_error;     /* NVML calls that need the GPU itself return this code, 0: none */
+	uint32_t reserved0;
+	uint64_t reserved[4];
 };
 
 /* gs_mig_role is the role of an entry of the table of GPUs in Multi-Instance GPU (MIG). */

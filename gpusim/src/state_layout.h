@@ -31,6 +31,7 @@ GS_ASSERT_AT(gs_faults, nvml_error, 4);
 GS_ASSERT_AT(gs_faults, nvml_hang_until, 8);
 GS_ASSERT_AT(gs_faults, recovery, 16);
 GS_ASSERT_AT(gs_faults, late_samples, 20);
+GS_ASSERT_AT(gs_faults, query_error, 24);
 GS_ASSERT_SIZE(gs_gpu, 2760);
 GS_ASSERT_AT(gs_gpu, uuid, 0);
 GS_ASSERT_AT(gs_gpu, name, 16);

@@ -45,6 +45,12 @@ static void set_recovery(struct gs_handle *handle, uint32_t gpu, uint64_t action
 	gs_add_xid(handle->state, gpu, XID_RECOVERY_ACTION);
 }
 
+static void set_query_error(struct gs_handle *handle, uint32_t gpu, uint64_t value)
+{
+	__atomic_store_n(&handle->state->gpus[gpu].faults.query_error, (uint32_t)value,
+			 __ATOMIC_RELAXED);
+}
+
 static void set_late(struct gs_handle *handle, uint32_t gpu, uint64_t queries)
 {
 	handle->state->gpus[gpu].faults.late_samples = (uint32_t)queries;
@@ -63,6 +69,7 @@ static void clear(struct gs_handle *handle, uint32_t gpu, uint64_t value)
 	(void)value;
 	set_lost(handle, gpu, false);
 	set_error(handle, gpu, 0);
+	set_query_error(handle, gpu, 0);
 	set_hang(handle, gpu, 0);
 	set_late(handle, gpu, 0);
 	__atomic_store_n(&handle->state->gpus[gpu].faults.recovery, 0, __ATOMIC_RELAXED);
@@ -81,6 +88,8 @@ static const struct fault {
 	 "NVML recommends this recovery action (XID 154); 0: none, 1: a reset of the GPU"},
 	{"nvml-error", "CODE", 0, 999, set_error, "NVML calls on the GPU return this code; 0: none"},
 	{"nvml-hang", "SECONDS", 0, 86400, set_hang, "NVML calls on the GPU block for this time; 0: none"},
+	{"query-error", "CODE", 0, 999, set_query_error,
+	 "NVML calls return this code, except those that name the GPU; 0: none"},
 	{"late-samples", "QUERIES", 0, 1000, set_late,
 	 "a sample of a process arrives after each of the next queries for the number of samples"},
 	{"clear", NULL, 0, 0, clear, "remove all injected faults"},

@@ -18,7 +18,7 @@ static const struct {
 	{"oracle", tool_oracle, "[--json] [--watch] [--interval SECONDS] DIR",
 	 "print the memory and the GPU time of each live process, and of ended processes"},
 	{"inject", tool_inject, "[--gpu INDEX|UUID] FAULT [VALUE] DIR",
-	 "make a GPU fail: xid, lost, nvml-error, nvml-hang; clear removes the fault"},
+	 "make a GPU fail: xid, lost, nvml-error, query-error, nvml-hang; clear removes the fault"},
 	{"hold", tool_hold,
 	 "[--gpu INDEX|UUID] [--graphics] [--encode PERCENT] [--decode PERCENT] [--memory SIZE] [--busy] DIR",
 	 "use a GPU without CUDA until killed: through a graphics API, or the video engines"},

@@ -19,7 +19,8 @@ const DefaultTimeout = 10 * time.Second
 // Only one goroutine at a time calls a Driver.
 type Driver interface {
 	// List returns the GPUs that the driver lists now. If List can read only the index of a GPU,
-	// the GPU's entry has no UUID, and has a reason.
+	// the GPU's entry has no UUID, and has a reason. If List cannot read all properties of a GPU, the
+	// GPU is unhealthy, and its MemoryBytes is 0.
 	List() ([]GPU, error)
 	// Processes returns the processes that use a GPU now, by the GPU's UUID. Processes
 	// omits GPUs that do not answer.
@@ -81,6 +82,7 @@ func (i *Inventory) Refresh(ctx context.Context) ([]GPU, error) {
 		return i.update(func(known []GPU) []GPU { return allUnhealthy(known, err.Error()) }), err
 	}
 	return i.update(func(known []GPU) []GPU {
+		complete(seen, slices.Concat(known, i.leftOut))
 		return i.withhold(judge(merge(known, i.offered(seen), seen), i.faults, time.Now()))
 	}), nil
 }
@@ -109,6 +111,18 @@ func allUnhealthy(known []GPU, reason string) []GPU {
 		gpus[k].Healthy, gpus[k].Reason = false, reason
 	}
 	return gpus
+}
+
+// complete replaces the GPUs whose properties the driver could not read by their known properties.
+func complete(seen, known []GPU) {
+	for k, g := range seen {
+		i := slices.IndexFunc(known, func(old GPU) bool { return old.UUID == g.UUID })
+		if g.Healthy || g.MemoryBytes > 0 || i < 0 {
+			continue
+		}
+		seen[k] = known[i]
+		seen[k].Index, seen[k].Healthy, seen[k].Reason = g.Index, false, g.Reason
+	}
 }
 
 // merge returns the offered GPUs that the driver lists now, and keeps the known GPUs that it no longer

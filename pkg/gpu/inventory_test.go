@@ -5,6 +5,7 @@ package gpu
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -64,6 +65,26 @@ func TestMerge(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestAGPUKeepsItsProperties checks that a GPU keeps the properties that the driver returned last, while
+// the driver fails to return them. The same applies to a GPU that the node does not offer.
+func TestAGPUKeepsItsProperties(t *testing.T) {
+	seen := two()
+	inv := NewInventory(script(func() ([]GPU, error) { return slices.Clone(seen), nil }), 0)
+	inv.Select(Selection{Offers: func(g GPU) bool { return g.MemoryBytes != 2 }})
+	mustRefresh(t, inv)
+	for k, g := range seen {
+		seen[k] = GPU{UUID: g.UUID, Index: g.Index + 2, Reason: "failed"}
+	}
+	mustRefresh(t, inv)
+	want := two()
+	for k := range want {
+		want[k].Index, want[k].Healthy, want[k].Reason = k+2, false, "failed"
+	}
+	if diff := cmp.Diff(want, slices.Concat(inv.GPUs(), inv.LeftOut())); diff != "" {
+		t.Error(diff)
 	}
 }
 

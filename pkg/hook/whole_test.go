@@ -48,6 +48,12 @@ func TestWhoGetsTheInterposer(t *testing.T) {
 			if got := r.Interposes(given); got != tt.want {
 				t.Errorf("interposes: %v, want %v", got, tt.want)
 			}
+			for i := range given.GPUs {
+				given.GPUs[i].MemoryBytes = 0
+			}
+			if !r.Interposes(given) {
+				t.Error("does not interpose while the driver reports no memory")
+			}
 		})
 	}
 }

@@ -68,6 +68,7 @@ func describeMIG(device gonvml.Device, parent gpu.GPU) []gpu.GPU {
 	for _, index := range slices.Sorted(maps.Keys(devices)) {
 		g := parent
 		g.MIG = gpu.MIG{Parent: parent.UUID, Index: index}
+		g.MemoryBytes, g.Multiprocessors = 0, 0
 		if err := identifyMIG(devices[index], &g); err != nil && g.UUID == "" {
 			return broken(err)
 		} else if err != nil {
@@ -111,13 +112,13 @@ func identifyMIG(device gonvml.Device, g *gpu.GPU) error {
 	if g.MIG.Compute, ret = device.GetComputeInstanceId(); ret != gonvml.SUCCESS {
 		return nvmlError("read the MIG device's compute instance", ret)
 	}
+	if attributes, ret := device.GetAttributes(); ret == gonvml.SUCCESS {
+		g.Multiprocessors = int(attributes.MultiprocessorCount)
+	}
 	memory, ret := device.GetMemoryInfo()
 	if ret != gonvml.SUCCESS {
 		return nvmlError("read the MIG device's memory", ret)
 	}
-	g.MemoryBytes, g.Multiprocessors = memory.Total, 0
-	if attributes, ret := device.GetAttributes(); ret == gonvml.SUCCESS {
-		g.Multiprocessors = int(attributes.MultiprocessorCount)
-	}
+	g.MemoryBytes = memory.Total
 	return nil
 }

@@ -114,17 +114,18 @@ func identify(device gonvml.Device, g *gpu.GPU) error {
 	if g.Minor, ret = device.GetMinorNumber(); ret != gonvml.SUCCESS {
 		return nvmlError("read the GPU's minor number", ret)
 	}
-	memory, ret := device.GetMemoryInfo()
-	if ret != gonvml.SUCCESS {
-		return nvmlError("read the GPU's memory", ret)
-	}
-	g.MemoryBytes = memory.Total
 	pci, ret := device.GetPciInfo()
 	if ret != gonvml.SUCCESS {
 		return nvmlError("read the GPU's PCI address", ret)
 	}
 	g.PCIBusID = busID(pci.BusId)
 	g.Multiprocessors = multiprocessors(device)
+	// The memory is last, because a GPU without memory is not completely described.
+	memory, ret := device.GetMemoryInfo()
+	if ret != gonvml.SUCCESS {
+		return nvmlError("read the GPU's memory", ret)
+	}
+	g.MemoryBytes = memory.Total
 	return nil
 }
 

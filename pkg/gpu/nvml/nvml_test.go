@@ -66,6 +66,19 @@ func TestDriver(t *testing.T) {
 	gpusim(t, "inject", "clear", dir)
 	mustRecover(t, inv, before)
 
+	gpusim(t, "inject", "--gpu", "1", "query-error", "999", dir)
+	gpus, err = inv.Refresh(t.Context())
+	if err != nil || len(gpus) != 2 || gpus[1].Healthy || !strings.Contains(gpus[1].Reason, "999") {
+		t.Fatalf("with a GPU that fails queries: got %+v, %v", gpus, err)
+	}
+	known := before[1]
+	known.Healthy, known.Reason = gpus[1].Healthy, gpus[1].Reason
+	if diff := cmp.Diff(known, gpus[1]); diff != "" {
+		t.Errorf("with a GPU that fails queries: %s", diff)
+	}
+	gpusim(t, "inject", "clear", dir)
+	mustRecover(t, inv, before)
+
 	gpusim(t, "inject", "--gpu", "0", "recovery", "1", dir)
 	gpus, err = inv.Refresh(t.Context())
 	if err != nil || gpus[0].Healthy || !strings.Contains(gpus[0].Reason, "--gpu-reset") || !gpus[0].RecoveryKnown || !gpus[1].Healthy {

@@ -90,10 +90,11 @@ type Assignment struct {
 
 // whole reports whether the container owns all of each of its GPUs: all memory that the
 // driver reports, exclusively, and all compute time. Memory that the node reserves counts
-// as a limit.
+// as a limit. If the driver reports no memory of a GPU, the container may own only a part.
 func (a Assignment) whole() bool {
 	for i, d := range a.Devices {
-		if d.MemoryInCommon || d.MemoryBytes < a.GPUs[i].MemoryBytes || d.ComputePPM != 0 && d.ComputePPM < request.Whole {
+		all := a.GPUs[i].MemoryBytes
+		if d.MemoryInCommon || all == 0 || d.MemoryBytes < all || d.ComputePPM != 0 && d.ComputePPM < request.Whole {
 			return false
 		}
 	}
