@@ -132,10 +132,11 @@ func merge(known, offered, seen []GPU) []GPU {
 	gpus := make([]GPU, 0, len(offered))
 	for _, g := range offered {
 		if g.UUID == "" {
-			// A lost GPU reports no UUID, so its index identifies the GPU and its MIG devices. merge
-			// drops the entry if no known GPU had the index.
+			// A lost GPU reports no UUID, so its index identifies the GPU and its MIG devices. The index
+			// does not identify a GPU that the driver lists elsewhere. merge drops the entry if no
+			// known GPU had the index.
 			for _, old := range known {
-				if old.Index == g.Index {
+				if old.Index == g.Index && !lists(seen, old.UUID) {
 					old.Healthy, old.Reason = false, g.Reason
 					gpus = append(gpus, old)
 				}
@@ -145,7 +146,7 @@ func merge(known, offered, seen []GPU) []GPU {
 		gpus = append(gpus, g)
 	}
 	for _, old := range known {
-		if !slices.ContainsFunc(gpus, func(g GPU) bool { return g.UUID == old.UUID }) && !changed(old, seen) {
+		if !lists(gpus, old.UUID) && !changed(old, seen) {
 			old.Healthy, old.Reason = false, "the driver no longer lists this GPU"
 			gpus = append(gpus, old)
 		}
@@ -154,6 +155,10 @@ func merge(known, offered, seen []GPU) []GPU {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.MIG.Index, b.MIG.Index))
 	})
 	return gpus
+}
+
+func lists(gpus []GPU, uuid string) bool {
+	return slices.ContainsFunc(gpus, func(g GPU) bool { return g.UUID == uuid })
 }
 
 // changed reports whether the driver lists the card of a missing GPU in another form.

@@ -51,6 +51,12 @@ func TestMerge(t *testing.T) {
 		{"recovered", []GPU{lost(two()[0], "x"), two()[1]}, two(), two()},
 		{"one vanished", two(), two()[1:], []GPU{lost(two()[0], gone), two()[1]}},
 		{"one lost its name", two(), []GPU{two()[0], {Index: 1, Reason: "lost"}}, []GPU{two()[0], lost(two()[1], "lost")}},
+		{
+			"one lost its name, and another took its index",
+			[]GPU{two()[0], two()[1], {UUID: "GPU-c", Index: 2, MemoryBytes: 3, Healthy: true}},
+			[]GPU{{UUID: "GPU-b", MemoryBytes: 2, Healthy: true}, {Index: 1, Reason: "lost"}},
+			[]GPU{{UUID: "GPU-b", MemoryBytes: 2, Healthy: true}, lost(two()[0], gone), lost(GPU{UUID: "GPU-c", Index: 2, MemoryBytes: 3}, gone)},
+		},
 		{"one never had a name", nil, []GPU{two()[0], {Index: 1, Reason: "lost"}}, two()[:1]},
 		{
 			"renumbered",
