@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -88,12 +89,14 @@ func (e *Events) listen() error {
 	if ret != gonvml.SUCCESS {
 		return nvmlError("count the GPUs", ret)
 	}
+	var failed error
 	for index := range count {
-		if err := e.register(index); err != nil {
-			return err
-		}
+		failed = cmp.Or(failed, e.register(index))
 	}
-	return nil
+	if len(e.heard) == 0 {
+		return failed
+	}
+	return nil // the next call retries the GPUs that failed, which must not silence the others
 }
 
 // register adds a GPU to the set, unless the GPU does not answer or reports no

@@ -136,6 +136,22 @@ func checkEvents(t *testing.T, library, dir string, gpus []gpu.GPU) {
 	nothing()
 	gpusim(t, "inject", "--gpu", "0", "xid", "13", dir)
 	next(gpu.XID{UUID: gpus[0].UUID, Number: 13})
+
+	// A GPU that cannot be registered does not silence the other GPU.
+	gpusim(t, "inject", "--gpu", "0", "query-error", "999", dir)
+	events.Close()
+	nothing()
+	gpusim(t, "inject", "--gpu", "1", "xid", "48", dir)
+	next(gpu.XID{UUID: gpus[1].UUID, Number: 48})
+	gpusim(t, "inject", "--gpu", "1", "query-error", "999", dir)
+	events.Close()
+	if _, err := events.Next(10 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "999") {
+		t.Errorf("without any GPU that reports events: got %v", err)
+	}
+	gpusim(t, "inject", "clear", dir)
+	nothing()
+	gpusim(t, "inject", "--gpu", "0", "xid", "13", dir)
+	next(gpu.XID{UUID: gpus[0].UUID, Number: 13})
 }
 
 func checkInventory(t *testing.T, gpus []gpu.GPU) {
