@@ -20,11 +20,14 @@ type busy struct {
 	waiting time.Duration
 }
 
-// add adds the GPU's own samples, and reports whether samples exist.
-func (b *busy) add(loads []gpu.Load) bool {
+// add adds the GPU's own samples until a time, and reports whether samples exist.
+func (b *busy) add(loads []gpu.Load, until time.Time) bool {
 	any := false
+	if b.last.After(until) {
+		b.last = time.Time{} // the node's clock was set back
+	}
 	for _, l := range loads {
-		if !l.At.After(b.last) || l.Percent > 100 {
+		if !l.At.After(b.last) || l.At.After(until) || l.Percent > 100 {
 			continue
 		}
 		if gap := l.At.Sub(b.last); gap <= latest {

@@ -70,7 +70,7 @@ func TestBusyTimeIsBounded(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	second := func(percent uint32) bool {
 		at = at.Add(time.Second)
-		return b.add([]gpu.Load{{At: at, Percent: percent}})
+		return b.add([]gpu.Load{{At: at, Percent: percent}}, at)
 	}
 	if second(100) {
 		t.Error("the first sample has no period before it")
@@ -83,8 +83,28 @@ func TestBusyTimeIsBounded(t *testing.T) {
 	if second(101) {
 		t.Error("an invalid sample counts")
 	}
-	b.add([]gpu.Load{{At: at, Percent: 50}})
+	b.add([]gpu.Load{{At: at, Percent: 50}}, at)
 	if got := b.scale(2); got != (longestWait+time.Second/2)/2 {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestBusyTimeFollowsTheClock checks that samples from the future, and a clock that was set back, do not
+// keep later samples from counting.
+func TestBusyTimeFollowsTheClock(t *testing.T) {
+	var b busy
+	at := time.Unix(1_700_000_000, 0)
+	second := func(loads ...gpu.Load) bool {
+		at = at.Add(time.Second)
+		return b.add(append(loads, gpu.Load{At: at, Percent: 50}), at)
+	}
+	second()
+	if !second() || !second(gpu.Load{At: at.Add(time.Hour), Percent: 50}) || !second() {
+		t.Error("no sample counts after a sample from the future")
+	}
+	b.scale(1)
+	at = at.Add(-time.Hour)
+	if second() || !second() || b.scale(1) != time.Second/2 {
+		t.Error("not one sample counts after the clock was set back")
 	}
 }

@@ -289,7 +289,7 @@ func (c *Checker) worth(uuid string, sampled gpu.Samples) time.Duration {
 	if c.busies[uuid] == nil {
 		c.busies[uuid] = &busy{}
 	}
-	if !c.busies[uuid].add(sampled.Loads) {
+	if !c.busies[uuid].add(sampled.Loads, c.at.Add(latest)) {
 		return c.rhythms[uuid].period()
 	}
 	parts := 0.0
