@@ -106,6 +106,13 @@ struct nvml_process_v2 {
 	unsigned gpu_instance, compute_instance;
 };
 
+/* nvml_process_535 is version 3 of the structure in drivers 535.43 to 535.86. In all other drivers,
+ * version 3 equals version 2. */
+struct nvml_process_535 {
+	struct nvml_process_v2 process;
+	nvml_u64 protected_bytes;
+};
+
 struct nvml_encoder_session {
 	unsigned id, pid, vgpu_instance;
 	int codec; /* 0: H.264 */
@@ -185,6 +192,7 @@ _Static_assert(sizeof(struct nvml_pci_ext) == 64, "PCI ext");
 _Static_assert(sizeof(struct nvml_memory_v2) == 40, "memory v2");
 _Static_assert(sizeof(struct nvml_process_v1) == 16, "process v1");
 _Static_assert(sizeof(struct nvml_process_v2) == 24, "process v2");
+_Static_assert(sizeof(struct nvml_process_535) == 32, "process 535");
 _Static_assert(sizeof(struct nvml_encoder_session) == 32, "encoder session");
 _Static_assert(sizeof(struct nvml_process_sample) == 32, "process sample");
 _Static_assert(sizeof(struct nvml_process_utilization) == 40, "process utilization");

@@ -2,6 +2,9 @@
 /* This file lists the processes that use a device, and the memory of each process on the device. */
 #include "nvml.h"
 
+#include <stdio.h>
+#include <string.h>
+
 /*
  * UNSEEN_PIDS is the base of the host pids of processes in containers before an observer on the
  * host has read the processes. A process in a container cannot determine its pid on the host.
@@ -53,33 +56,30 @@ uint64_t nv_visible_bytes(const struct gs_proc *proc, uint32_t gpu, uint64_t own
 	}
 }
 
-/* listing is the output of one call. The three versions of the structure differ in size. */
+/* listing is the output of one call. The versions of the structure differ in size. */
 struct listing {
-	void *entries;
+	char *entries;
+	size_t size; /* of an entry */
 	unsigned room;
 	unsigned found;
-	bool with_instance; /* versions 2 and 3 */
 };
 
 static void list_process(struct listing *listing, pid_t pid, uint64_t bytes, const struct gs_mig *mig)
 {
 	bool instance = mig->role == GS_MIG_DEVICE;
 	unsigned at = listing->found++;
+	struct nvml_process_535 entry;
 
 	if (at >= listing->room)
 		return;
-	if (listing->with_instance)
-		((struct nvml_process_v2 *)listing->entries)[at] = (struct nvml_process_v2){
-			.pid = (unsigned)pid,
-			.used_bytes = bytes,
-			.gpu_instance = instance ? mig->gpu_instance : NVML_NO_INSTANCE,
-			.compute_instance = instance ? 0 : NVML_NO_INSTANCE,
-		};
-	else
-		((struct nvml_process_v1 *)listing->entries)[at] = (struct nvml_process_v1){
-			.pid = (unsigned)pid,
-			.used_bytes = bytes,
-		};
+	entry = (struct nvml_process_535){.process = {
+		.pid = (unsigned)pid,
+		.used_bytes = bytes,
+		.gpu_instance = instance ? mig->gpu_instance : NVML_NO_INSTANCE,
+		.compute_instance = instance ? 0 : NVML_NO_INSTANCE,
+	}};
+	/* Each version begins with the fields of the earlier version. */
+	memcpy(listing->entries + at * listing->size, &entry, listing->size);
 }
 
 /* wanted is the kind of processes that a call lists. A process may have several kinds of use. */
@@ -119,11 +119,11 @@ static void list_all(struct listing *listing, uint32_t gpu, enum wanted wanted)
 	}
 }
 
-static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries,
-			    bool with_instance, enum wanted wanted)
+static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries, size_t size,
+			    enum wanted wanted)
 {
 	nvmlReturn_t result = nv_enter_device(device);
-	struct listing listing = {.entries = entries, .with_instance = with_instance};
+	struct listing listing = {.entries = entries, .size = size};
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -140,57 +140,71 @@ static nvmlReturn_t running(nvmlDevice_t device, unsigned *count, void *entries,
 	return listing.found > listing.room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
+static nvmlReturn_t running_v3(nvmlDevice_t device, unsigned *count, void *entries, enum wanted wanted)
+{
+	nvmlReturn_t result = nv_enter_device(device);
+	size_t size = sizeof(struct nvml_process_v2);
+	unsigned branch, release;
+
+	if (result != NVML_SUCCESS)
+		return result;
+	if (sscanf(nv_state()->state->driver_version_text, "%u.%u", &branch, &release) == 2 &&
+	    branch == 535 && release >= 43 && release < 98)
+		size = sizeof(struct nvml_process_535);
+	return running(device, count, entries, size, wanted);
+}
+
 NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v1 *entries)
 {
-	return running(device, count, entries, false, WANT_COMPUTE);
+	return running(device, count, entries, sizeof(struct nvml_process_v1), WANT_COMPUTE);
 }
 
 NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true, WANT_COMPUTE);
+	return running(device, count, entries, sizeof(struct nvml_process_v2), WANT_COMPUTE);
 }
 
 NVML_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true, WANT_COMPUTE);
+	return running_v3(device, count, entries, WANT_COMPUTE);
 }
 
 /* The list of compute processes contains MPS's clients and their server. */
 NVML_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v1 *entries)
 {
-	return running(device, count, entries, false, WANT_MPS);
+	return running(device, count, entries, sizeof(struct nvml_process_v1), WANT_MPS);
 }
 
 NVML_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true, WANT_MPS);
+	return running(device, count, entries, sizeof(struct nvml_process_v2), WANT_MPS);
 }
 
 NVML_FUNCTION(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true, WANT_MPS);
+	return running_v3(device, count, entries, WANT_MPS);
 }
 
 NVML_FUNCTION(nvmlDeviceGetGraphicsRunningProcesses, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v1 *entries)
 {
-	return running(device, count, entries, false, WANT_GRAPHICS);
+	return running(device, count, entries, sizeof(struct nvml_process_v1), WANT_GRAPHICS);
 }
 
 NVML_FUNCTION(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true, WANT_GRAPHICS);
+	return running(device, count, entries, sizeof(struct nvml_process_v2), WANT_GRAPHICS);
 }
 
 NVML_FUNCTION(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDevice_t device, unsigned *count,
 	      struct nvml_process_v2 *entries)
 {
-	return running(device, count, entries, true, WANT_GRAPHICS);
+	return running_v3(device, count, entries, WANT_GRAPHICS);
 }

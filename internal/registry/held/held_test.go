@@ -241,6 +241,16 @@ func TestEveryRegime(t *testing.T) {
 	}
 }
 
+// TestWrongLists checks that questions get no answer from a driver that lists processes in a wrong format.
+func TestWrongLists(t *testing.T) {
+	s := newSite(t, "driver = 535.54.03\n")
+	for range 2 {
+		if got := s.asker(10*mib, true).ask(); got != "none" {
+			t.Errorf("was told %q", got)
+		}
+	}
+}
+
 // TestNVMLHangs checks that questions soon end without an answer while NVML hangs. After the hang,
 // the same agent and a new agent both answer questions.
 func TestNVMLHangs(t *testing.T) {

@@ -16,9 +16,11 @@ import (
 type Holdings struct {
 	Options
 	// Holdings holds mu during no driver call except the calls that open the driver.
-	mu      sync.Mutex
-	lib     gonvml.Interface // nil until opened
-	devices map[string]gonvml.Device
+	mu  sync.Mutex
+	lib gonvml.Interface // nil until opened
+	// unlisted is the error of each list of processes, nil if the driver's lists are usable.
+	unlisted error
+	devices  map[string]gonvml.Device
 }
 
 // NewHoldings returns Holdings that open the driver at the first call.
@@ -29,6 +31,9 @@ func NewHoldings(opts Options) *Holdings { return &Holdings{Options: opts} }
 func (h *Holdings) Held(uuid string) (gpu.HeldBytes, error) {
 	device, err := h.device(uuid)
 	if err != nil {
+		return nil, err
+	}
+	if err := h.listable(); err != nil {
 		return nil, err
 	}
 	running, ret := device.GetComputeRunningProcesses()
@@ -78,9 +83,15 @@ func (h *Holdings) open() (gonvml.Interface, error) {
 		if err := driver.open(); err != nil {
 			return nil, err
 		}
-		h.lib, h.devices = driver.lib, map[string]gonvml.Device{}
+		h.lib, h.unlisted, h.devices = driver.lib, driver.unlisted, map[string]gonvml.Device{}
 	}
 	return h.lib, nil
+}
+
+func (h *Holdings) listable() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.unlisted
 }
 
 func (h *Holdings) device(uuid string) (gonvml.Device, error) {

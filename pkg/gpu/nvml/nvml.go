@@ -27,6 +27,8 @@ type Options struct {
 type Driver struct {
 	Options
 	lib gonvml.Interface // nil until initialised
+	// unlisted is the error of each list of processes, nil if the driver's lists are usable.
+	unlisted error
 }
 
 // New returns a Driver that opens NVML at the first call.
@@ -62,7 +64,7 @@ func (d *Driver) open() error {
 	if ret := lib.Init(); ret != gonvml.SUCCESS {
 		return fmt.Errorf("%s: %w", path, nvmlError("start NVML", ret))
 	}
-	d.lib = lib
+	d.lib, d.unlisted = lib, usableLists(lib)
 	return nil
 }
 

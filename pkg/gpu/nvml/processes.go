@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -20,6 +21,12 @@ const notAvailable = math.MaxUint64
 // with a session of the video encoder. Processes omits GPUs that do not answer.
 func (d *Driver) Processes() (map[string][]gpu.Process, error) {
 	processes := map[string][]gpu.Process{}
+	if err := d.open(); err != nil {
+		return nil, err
+	}
+	if d.unlisted != nil {
+		return nil, d.unlisted
+	}
 	err := d.each(func(uuid string, device gonvml.Device) {
 		running, ret := device.GetComputeRunningProcesses()
 		if ret != gonvml.SUCCESS {
@@ -32,6 +39,18 @@ func (d *Driver) Processes() (map[string][]gpu.Process, error) {
 		processes[uuid] = add(list, gpu.Video, encoders(device))
 	})
 	return processes, err
+}
+
+// usableLists returns an error for drivers whose lists of processes are not usable. Drivers 535.43 to
+// 535.86 write longer entries than NVML documents. go-nvml then reads wrong entries, and the driver
+// writes beyond the end of go-nvml's buffer.
+func usableLists(lib gonvml.Interface) error {
+	version, ret := lib.SystemGetDriverVersion()
+	var branch, release int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &branch, &release); ret != gonvml.SUCCESS || n < 2 || branch != 535 || release < 43 || release >= 98 {
+		return nil
+	}
+	return fmt.Errorf("the NVIDIA driver %s lists processes in a wrong format: install 535.104.05 or later", version)
 }
 
 // encoders returns the processes with a session of the video encoder. NVML does not report the
