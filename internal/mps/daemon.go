@@ -39,6 +39,9 @@ type daemon struct {
 	pidfd int
 	// renewed reports whether renew has asked the daemon to quit.
 	renewed bool
+	// shared are the errors of the GPUs that are not in the mode exclusive, as the configuration requests.
+	// Supervisor.mu guards shared.
+	shared map[string]error
 }
 
 func (d *daemon) close() { unix.Close(d.pidfd) }
@@ -213,18 +216,23 @@ func pids(answer string) []int {
 const exclusiveProcess = 3
 
 // setModes sets the compute modes if the configuration requests exclusive mode, and records the
-// previous modes. Without exclusive mode, setModes restores the recorded modes.
+// previous modes. Without exclusive mode, setModes restores the recorded modes. A GPU whose mode
+// cannot be set does not affect the other GPUs.
 func (s *Supervisor) setModes(d *daemon) error {
 	if s.Config.MPS.ComputeMode != config.ModeExclusiveProcess {
 		s.restoreModes()
 		return nil
 	}
+	shared := map[string]error{}
 	for _, uuid := range d.GPUs {
 		before, err := s.Modes.Set(uuid, exclusiveProcess)
-		if err != nil {
-			return fmt.Errorf("set the compute mode of %s: %w", uuid, err)
+		if s.modes.Note(uuid, err) == loop.Failed {
+			s.Log.Warn("failed to set a GPU's compute mode; retrying", "uuid", uuid, "error", err)
 		}
-		if before == exclusiveProcess {
+		if err != nil {
+			shared[uuid] = err
+		}
+		if err != nil || before == exclusiveProcess {
 			continue
 		}
 		if d.Modes == nil {
@@ -235,6 +243,9 @@ func (s *Supervisor) setModes(d *daemon) error {
 			return err
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.shared = shared
 	return nil
 }
 

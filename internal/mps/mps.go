@@ -98,6 +98,7 @@ type Options struct {
 type Supervisor struct {
 	Options
 	metrics metrics
+	modes   loop.Failures // of setting a GPU's compute mode, by UUID
 
 	mu sync.Mutex
 	// daemon is the running daemon, nil if no daemon answers. If daemon is nil, reason is the
@@ -125,6 +126,9 @@ func (s *Supervisor) Ready(uuids []string) error {
 		return fmt.Errorf("the MPS control daemon does not run (%s): the agent restarts the daemon, and kubelet retries; the logs in %s may contain the reason", s.reason, s.Dirs.Logs)
 	}
 	for _, uuid := range uuids {
+		if err := s.daemon.shared[uuid]; err != nil {
+			return fmt.Errorf("the compute mode of %s is not exclusive (%w): kubelet retries", uuid, err)
+		}
 		if !slices.Contains(s.daemon.GPUs, uuid) {
 			return fmt.Errorf("the MPS control daemon does not serve %s yet, because it still has clients: delete their pods", uuid)
 		}
@@ -216,6 +220,11 @@ func (s *Supervisor) watch(ctx context.Context, d *daemon) error {
 			s.up(d)
 			s.metrics.clients.Set(float64(len(clients)))
 			s.renew(ctx, d, len(clients))
+			if len(d.shared) > 0 {
+				if err := s.setModes(d); err != nil {
+					return err
+				}
+			}
 		} else if silent++; silent == unanswered && ctx.Err() == nil {
 			// The supervisor does not kill a daemon that does not answer: the daemon may still
 			// serve its clients.

@@ -246,7 +246,13 @@ func TestDaemonThatIsNoLongerWantedEndsWithItsLastClient(t *testing.T) {
 		n.options.Config.MPS.ComputeMode = config.ModeExclusiveProcess
 	}
 	n.options.Modes = nvml.Modes{Options: nvml.Options{Library: filepath.Join(n.machine.LibraryDir, "libnvidia-ml.so.1")}}
+	n.machine.Tool(t, "inject", "--gpu", "1", "lost", n.machine.Dir)
 	s, stop := n.supervise(t)
+	eventually.Holds(t, patience, "the daemon is ready", func() bool { return s.Ready(n.uuids[:1]) == nil })
+	if err := s.Ready(n.uuids[1:]); os.Geteuid() == 0 && (err == nil || !strings.Contains(err.Error(), "lost")) {
+		t.Errorf("a lost GPU is served: %v", err)
+	}
+	n.machine.Tool(t, "inject", "clear", n.machine.Dir)
 	n.ready(t, s)
 	if os.Geteuid() == 0 {
 		if before, err := n.options.Modes.Set(n.uuids[1], exclusiveProcess); err != nil || before != exclusiveProcess {
