@@ -81,6 +81,32 @@ func TestExitStatuses(t *testing.T) {
 	}
 }
 
+// TestErrorsOfCommandLinesNameTheHelp checks that only errors in the command line refer to the help.
+func TestErrorsOfCommandLinesNameTheHelp(t *testing.T) {
+	for line, want := range map[string]string{
+		"--nonsense":         "vgpuctl --help",
+		"nonsense":           "vgpuctl --help",
+		"gte":                "vgpuctl --help",
+		"run":                "vgpuctl run --help",
+		"run --cores many x": "vgpuctl run --help",
+		"get pods --nonsnse": "vgpuctl get pods --help",
+		"run -- true":        "",
+		"get":                "",
+		"status -o xml":      "",
+	} {
+		root := vgpuctl()
+		root.SetArgs(strings.Fields(line))
+		var errs strings.Builder
+		if status := execute(root, &errs); status != exitFailed {
+			t.Errorf("vgpuctl %s exits with %d", line, status)
+		}
+		_, help, _ := strings.Cut(errs.String(), ": run '")
+		if got := strings.TrimSuffix(help, "'\n"); got != want || strings.Count(errs.String(), "\n") != 1 {
+			t.Errorf("vgpuctl %s: %q names the help %q, want %q", line, errs.String(), got, want)
+		}
+	}
+}
+
 func TestStatusesOfErrors(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -181,6 +207,21 @@ func kubeconfig(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestKubeconfigErrors checks that errors of the kubeconfig name the flag. client-go's advice to set
+// KUBERNETES_MASTER has no effect.
+func TestKubeconfigErrors(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "missing"))
+	for _, line := range []string{
+		"get gpus", "top --once", "describe pod a", "doctor", "get gpus --kubeconfig /nonexistent/config", "get gpus --context nonsense",
+	} {
+		_, err := output(t, kubectlVgpu(), strings.Fields(line)...)
+		if err == nil || !strings.Contains(err.Error(), "--kubeconfig") || strings.Contains(err.Error(), "KUBERNETES_MASTER") {
+			t.Errorf("kubectl vgpu %s: %v", line, err)
+		}
+	}
 }
 
 // TestDescribe checks that descriptions are texts with an empty line between them, or one list.

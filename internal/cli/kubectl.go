@@ -114,12 +114,12 @@ func (c *cluster) config() clientcmd.ClientConfig {
 func (c *cluster) connect() (*fleet.Fleet, string, error) {
 	namespace, _, err := c.config().Namespace()
 	if err != nil {
-		return nil, "", err
+		return nil, "", kubeconfigError(err)
 	}
 	if c.fleet == nil {
 		config, err := c.config().ClientConfig()
 		if err != nil {
-			return nil, "", err
+			return nil, "", kubeconfigError(err)
 		}
 		config.UserAgent = plugin + "/" + version.Version
 		if c.fleet, err = fleet.New(config, c.agents); err != nil {
@@ -127,6 +127,15 @@ func (c *cluster) connect() (*fleet.Fleet, string, error) {
 		}
 	}
 	return c.fleet, namespace, nil
+}
+
+// kubeconfigError names the places of the kubeconfig. client-go's error about an empty configuration
+// names a variable that has no effect.
+func kubeconfigError(err error) error {
+	if clientcmd.IsEmptyConfig(err) {
+		err = errors.New("no file describes a cluster")
+	}
+	return fmt.Errorf("read the kubeconfig (--kubeconfig, else $KUBECONFIG or ~/.kube/config): %w", err)
 }
 
 // connected runs a function with the fleet of the cluster and the selected namespace. An interrupt ends

@@ -6,6 +6,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,9 +31,21 @@ func Main(args []string) int {
 		rest = append([]string{cobra.ShellCompRequestCmd}, rest...)
 	}
 	root.SetArgs(rest)
-	err := root.Execute()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", root.DisplayName(), err)
+	return execute(root, os.Stderr)
+}
+
+// execute runs a command, and returns the exit status. After an error in the command line, execute
+// names the command that prints the help.
+func execute(root *cobra.Command, errs io.Writer) int {
+	valid := false
+	root.PersistentPreRun = func(*cobra.Command, []string) { valid = true }
+	cmd, err := root.ExecuteC()
+	switch {
+	case err != nil && !valid:
+		// cobra's errors may have several lines.
+		fmt.Fprintf(errs, "%s: %s: run '%s --help'\n", root.DisplayName(), strings.Join(strings.Fields(err.Error()), " "), cmd.CommandPath())
+	case err != nil:
+		fmt.Fprintf(errs, "%s: %v\n", root.DisplayName(), err)
 	}
 	return exitStatusOf(err)
 }

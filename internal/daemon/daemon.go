@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -29,15 +30,28 @@ func Main(command *cobra.Command) int {
 	command.Version, command.SilenceUsage, command.SilenceErrors = version.Version, true, true
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	err := command.ExecuteContext(ctx)
+	return execute(ctx, command, os.Stderr)
+}
+
+// execute runs a command, and returns the exit status. After an error in the command line, execute
+// names the command that prints the help.
+func execute(ctx context.Context, command *cobra.Command, errs io.Writer) int {
+	valid := false
+	command.PersistentPreRun = func(*cobra.Command, []string) { valid = true }
+	called, err := command.ExecuteContextC(ctx)
 	if log := current.Load(); log != nil {
 		log.flush()
 	}
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", command.Name(), err)
-		return 1
+	switch {
+	case err == nil:
+		return 0
+	case !valid:
+		// cobra's errors may have several lines.
+		fmt.Fprintf(errs, "%s: %s: run '%s --help'\n", command.Name(), strings.Join(strings.Fields(err.Error()), " "), called.CommandPath())
+	default:
+		fmt.Fprintf(errs, "%s: %v\n", command.Name(), err)
 	}
-	return 0
+	return 1
 }
 
 // Config reads config.toml for Nodes outside the pools. Without a path Config returns the defaults.

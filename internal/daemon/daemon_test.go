@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
 
@@ -28,6 +30,26 @@ func TestConfig(t *testing.T) {
 	}
 	if cfg, err := Config(path); err != nil || cfg.HTTP.Address != ":1" {
 		t.Errorf("a file: %+v, %v", cfg.HTTP, err)
+	}
+}
+
+// TestErrorsOfCommandLinesNameTheHelp checks that only errors in the command line refer to the help.
+func TestErrorsOfCommandLinesNameTheHelp(t *testing.T) {
+	for line, want := range map[string]string{
+		"--nonsense":       ": run 'program --help'\n",
+		"nonsense":         ": run 'program --help'\n",
+		"prat":             "Did you mean this? part: run 'program --help'\n",
+		"part --nonsense":  ": run 'program part --help'\n",
+		"part no-argument": ": run 'program part --help'\n",
+		"part":             "program: part failed\n",
+	} {
+		root := &cobra.Command{Use: "program", SilenceUsage: true, SilenceErrors: true}
+		root.AddCommand(&cobra.Command{Use: "part", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return errors.New("part failed") }})
+		root.SetArgs(strings.Fields(line))
+		var errs strings.Builder
+		if status := execute(t.Context(), root, &errs); status != 1 || !strings.HasSuffix(errs.String(), want) {
+			t.Errorf("%s: status %d, %q, want %q at the end", line, status, errs.String(), want)
+		}
 	}
 }
 

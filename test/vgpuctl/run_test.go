@@ -422,7 +422,7 @@ func TestRefusals(t *testing.T) {
 	}
 	blind := m.command("run", "--memory", "1Gi", "--", "true")
 	blind.Env = append(blind.Env, "LD_LIBRARY_PATH=/nonexistent")
-	if got := m.finish(1, blind); !strings.Contains(got, "cannot open the CUDA driver: libcuda.so.1") {
+	if got := m.finish(1, blind); !strings.Contains(got, "cannot open the CUDA driver: libcuda.so.1") || !strings.Contains(got, "install the NVIDIA driver") {
 		t.Errorf("without a driver it prints %q", got)
 	}
 }

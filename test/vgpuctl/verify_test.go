@@ -376,4 +376,9 @@ func TestVerifyCannotRun(t *testing.T) {
 	if said := m.finish(2, none); !strings.Contains(said, "examine the GPU") {
 		t.Errorf("without a GPU: %s", said)
 	}
+	blind := m.command("verify")
+	blind.Env = append(blind.Env, "LD_LIBRARY_PATH=/nonexistent")
+	if said := m.finish(2, blind); !strings.Contains(said, "install the NVIDIA driver") {
+		t.Errorf("without a driver: %s", said)
+	}
 }

@@ -46,7 +46,8 @@ int wl_driver_open(struct wl_driver *driver, const char *path,
 	memset(driver, 0, sizeof *driver);
 	driver->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!driver->library) {
-		snprintf(why, why_size, "%s", dlerror());
+		snprintf(why, why_size, "%s: install the NVIDIA driver, or add its "
+			 "directory to LD_LIBRARY_PATH", dlerror());
 		return -1;
 	}
 	if (lookup == WL_LOOKUP_GETPROC) {

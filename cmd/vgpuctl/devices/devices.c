@@ -62,8 +62,11 @@ static int vd_open(struct vd_driver *driver)
 {
 	void *library = dlopen(vd_library, RTLD_NOW | RTLD_LOCAL);
 
-	if (library == NULL)
-		return vd_fail("cannot open the CUDA driver", dlerror());
+	if (library == NULL) {
+		fprintf(stderr, "cannot open the CUDA driver: %s: install the NVIDIA driver, or add its "
+				"directory to LD_LIBRARY_PATH\n", dlerror());
+		return -1;
+	}
 	if (vd_find(library, "cuInit", &driver->init) || vd_find(library, "cuDeviceGetCount", &driver->count) ||
 	    vd_find(library, "cuDeviceGet", &driver->get) || vd_find(library, "cuDeviceGetName", &driver->name) ||
 	    vd_find(library, "cuDeviceTotalMem_v2", &driver->memory) ||

@@ -49,8 +49,8 @@ func ParseRequest(memory string, cores int, gpus []string) (Request, error) {
 func parseMemory(memory string) (uint64, error) {
 	q, err := resource.ParseQuantity(memory)
 	bytes, whole := q.AsInt64()
-	if err != nil || !whole || bytes <= 0 {
-		return 0, fmt.Errorf("--memory is %q; allowed: an amount of bytes, such as 2Gi or 512Mi", memory)
+	if err != nil || !whole || bytes < 1<<20 {
+		return 0, fmt.Errorf("--memory is %q; allowed: an amount of bytes, at least 1Mi, such as 2Gi or 512Mi", memory)
 	}
 	return uint64(bytes), nil
 }
