@@ -210,6 +210,8 @@ func TestFitPolicy(t *testing.T) {
 		"a whole GPU before a sidecar": {with(podAsking(asks{}), containerAsking("init", asks{number: "1"}), sidecar), []need{{"1", 1000, 100, 0, 0}}},
 		"between two sidecars":         {with(podAsking(asks{memory: "500"}), sidecar, containerAsking("init", asks{memory: "9000"}), second), []need{{"1", 10000, 0, 0, 0}, {"4", 9000, 0, 0, 3}}},
 		"nothing":                      {podAsking(asks{"cpu": "1"}), nil},
+		"amounts of zero":              {podAsking(asks{vnumber: "0", vmemory: "0"}, asks{"hami.io/gpu": "0"}), nil},
+		"an amount of zero beside one": {podAsking(asks{vnumber: "0"}, asks{memory: "4096"}), []need{{"1", 4096, 0, 0, 0}}},
 		"another plugin's":             {podAsking(asks{"nvidia.com/gpu": "1"}), nil},
 		"more than numbers can hold":   {podAsking(asks{memory: "9000P"}, asks{memory: "9000P"}), nil},
 	} {
@@ -384,6 +386,28 @@ func TestFitPolicyRoundsParts(t *testing.T) {
 					t.Errorf("%d of %s beside %d: the GPU fulfils the conditions: %t, and has room: %t", n, resourceName, held, fulfils, fits)
 				}
 			}
+		}
+	}
+}
+
+// TestFitPolicySpreadsParts checks pods whose parts may be spread over GPUs. Only the whole GPUs of a request
+// need room on single GPUs.
+func TestFitPolicySpreadsParts(t *testing.T) {
+	fitPolicy(t, "config.dialects.metagpu.allow_spread=true")
+	cfg := config.Default()
+	cfg.Dialects.MetaGPU.AllowSpread = true
+	for parts, want := range map[string][]need{"150": {{"1", 0, 100, 100, 0}}, "300": {{"4", 0, 100, 100, 3}}} {
+		pod := admitted(t, podAsking(asks{"cnvrg.io/metagpu": parts}))
+		if diff := cmp.Diff(terms("", want...), termsOf(pod)); diff != "" {
+			t.Errorf("%s parts: terms (-want +got):\n%s", parts, diff)
+		}
+		asked, err := request.Read(pod, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := nodeWith(t, cfg, func() (uint64, uint32) { return 1 << 10, 1 })
+		if fulfils, fits := request.RoomsOf(cards(), l.Left(nil), cfg).FitsShape(request.ShapeOf(pod)), l.Fits(asked); fulfils || fits {
+			t.Errorf("%s parts on a node without an empty GPU: the labels fulfil the conditions: %t, and the GPUs have room: %t", parts, fulfils, fits)
 		}
 	}
 }
@@ -564,7 +588,7 @@ func TestFitPolicyKeepsThePodsOwnTerms(t *testing.T) {
 					MatchExpressions: []corev1.NodeSelectorRequirement{expression("zone", "In", "a", "b"), expression("old", "DoesNotExist")},
 					MatchFields:      []corev1.NodeSelectorRequirement{expression("metadata.name", "In", "n")},
 				},
-				{}, // matches no node
+				{},
 				{MatchExpressions: []corev1.NodeSelectorRequirement{expression("size", "Gt", "3")}},
 			}},
 			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
@@ -577,7 +601,7 @@ func TestFitPolicyKeepsThePodsOwnTerms(t *testing.T) {
 	}
 	got := admitted(t, pod)
 	one := need{"1", 4096, 0, 0, 0}
-	want := slices.Concat(terms("metadata.name In n, zone In a|b, old DoesNotExist, ", one), terms("size Gt 3, ", one))
+	want := slices.Concat(terms("metadata.name In n, zone In a|b, old DoesNotExist, ", one), []string{""}, terms("size Gt 3, ", one))
 	if diff := cmp.Diff(want, termsOf(got)); diff != "" {
 		t.Errorf("terms (-want +got):\n%s", diff)
 	}
@@ -596,6 +620,19 @@ func TestFitPolicyKeepsThePodsOwnTerms(t *testing.T) {
 	got.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	if diff := cmp.Diff(pod.Spec.Affinity, got.Spec.Affinity); diff != "" {
 		t.Errorf("the rest of the affinity (-want +got):\n%s", diff)
+	}
+}
+
+// TestFitPolicyAllowsNoNodeThatThePodExcludes checks that a pod whose terms are all empty still matches no
+// node.
+func TestFitPolicyAllowsNoNodeThatThePodExcludes(t *testing.T) {
+	fitPolicy(t)
+	pod := podAsking(asks{"nri-vgpu.io/vgpu-memory": "4096"})
+	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}},
+	}}
+	if diff := cmp.Diff([]string{""}, termsOf(admitted(t, pod))); diff != "" {
+		t.Errorf("terms (-want +got):\n%s", diff)
 	}
 }
 
