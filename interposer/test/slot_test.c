@@ -97,9 +97,43 @@ static void fork_sleeper(void)
 	__atomic_store_n(shared_child, pid, __ATOMIC_SEQ_CST);
 }
 
-static void test_forked_child_does_not_keep_the_slot(void)
+static void become_sleep(void)
+{
+	char *arguments[] = {"sleep", "1000", NULL};
+
+	execvp(arguments[0], arguments);
+	abort();
+}
+
+static void fork_and_exec(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		become_sleep();
+	__atomic_store_n(shared_child, pid, __ATOMIC_SEQ_CST);
+}
+
+static void wait_until_unused(struct vg_pages *pages)
+{
+	for (int i = 0; i < 2000 && used_after_reaping(pages); i++)
+		usleep(1000);
+	CHECK_EQUAL(vg_usage_memory(pages, 0), 0);
+}
+
+static bool is_live(const struct vg_pages *pages, uint32_t slot)
+{
+	static bool live[VG_MAX_SLOTS];
+
+	vg_slots_live(pages, live);
+	return live[slot];
+}
+
+// A driver keeps the memory of a dead process as long as a child has the driver's files.
+static void test_forked_child_keeps_the_memory(void)
 {
 	struct vg_pages pages;
+	struct vg_pages other;
 	pid_t holder;
 
 	shared_child = new_shared_child();
@@ -109,8 +143,32 @@ static void test_forked_child_does_not_keep_the_slot(void)
 	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
 		usleep(1000);
 	finish(holder);
-	CHECK_EQUAL(used_after_reaping(&pages), 0);
+	CHECK(!is_live(&pages, 1));
+	CHECK_EQUAL(used_after_reaping(&pages), 100);
+	CHECK(!test_reserve(&pages, 0, 901));
+	attach(&other);
+	CHECK_EQUAL(other.slot, 2);
+	vg_pages_close(&other);
 	kill(*shared_child, SIGKILL);
+	wait_until_unused(&pages);
+	vg_pages_close(&pages);
+}
+
+// A child that has called execve() has lost the driver's files.
+static void test_executed_child_keeps_nothing(void)
+{
+	struct vg_pages pages;
+	pid_t holder;
+
+	shared_child = new_shared_child();
+	make_pages(1000);
+	attach(&pages);
+	holder = start_holder(fork_and_exec);
+	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	finish(holder);
+	wait_until_unused(&pages);
+	CHECK(kill(*shared_child, SIGKILL) == 0);
 	vg_pages_close(&pages);
 }
 
@@ -176,14 +234,6 @@ static void hold_the_driver(void)
 
 	CHECK(fcntl(open_driver(), F_SETLK, &lock) == 0);
 	CHECK(pthread_create(&thread, NULL, undo_slowly, NULL) == 0);
-}
-
-static bool is_live(const struct vg_pages *pages, uint32_t slot)
-{
-	static bool live[VG_MAX_SLOTS];
-
-	vg_slots_live(pages, live);
-	return live[slot];
 }
 
 // Other processes are granted a process's memory when the process is gone, and not as soon as the
@@ -281,19 +331,12 @@ static void test_fork_while_a_slot_is_taken(void)
 			attach_and_fork(children);
 		CHECK(waitpid(pid, &status, 0) == pid);
 		CHECK_EQUAL(status, 0);
-		CHECK_EQUAL(used_after_reaping(&pages), 0);
+		CHECK(!is_live(&pages, 1));
 		for (int child = 0; child < forks && children[child]; child++)
 			kill(children[child], SIGKILL);
+		wait_until_unused(&pages);
 	}
 	vg_pages_close(&pages);
-}
-
-static void become_sleep(void)
-{
-	char *arguments[] = {"sleep", "1000", NULL};
-
-	execvp(arguments[0], arguments);
-	abort();
 }
 
 static void test_exec_gives_back(void)
@@ -304,9 +347,7 @@ static void test_exec_gives_back(void)
 	make_pages(1000);
 	attach(&pages);
 	holder = start_holder(become_sleep);
-	for (int i = 0; i < 2000 && used_after_reaping(&pages); i++)
-		usleep(1000);
-	CHECK_EQUAL(vg_usage_memory(&pages, 0), 0);
+	wait_until_unused(&pages);
 	finish(holder);
 	vg_pages_close(&pages);
 }
@@ -333,7 +374,8 @@ static void test_spawning_keeps_the_slot(void)
 int main(void)
 {
 	test_killed_process_gives_back();
-	test_forked_child_does_not_keep_the_slot();
+	test_forked_child_keeps_the_memory();
+	test_executed_child_keeps_nothing();
 	test_slot_outlives_its_descriptors();
 	test_process_that_ends_slowly();
 	test_fork_while_a_slot_is_taken();

@@ -20,6 +20,10 @@
 //   - A fork waits while a thread takes a slot. Without the wait, the child would have the
 //     descriptor, too, and keep the slot after its parent's end.
 //
+// The child of a fork that does not call execve() keeps the driver's files open, and a driver keeps
+// the parent's memory as long. Therefore the child inherits a second lock, on the slot's byte at the
+// start of the file. While the lock is held, a dead process's memory stays charged.
+//
 // See docs/decisions/0002-process-slots.md.
 
 #define _GNU_SOURCE
@@ -37,8 +41,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/large.h"
 #include "base/now.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "bucket.h"
 #include "dying.h"
 #include "usage.h"
@@ -88,14 +94,16 @@ static int vg_slot_lock(int fd, uint32_t slot, short type)
 	return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-// vg_retire adds a slot's counter to the container's sum for ended processes. vg_retire skips 0, to
+// vg_retire moves a slot's counter to the container's sum for ended processes. vg_retire skips 0, to
 // avoid writes to a sum that all processes share.
-static void vg_retire(uint64_t *sum, const uint64_t *counted)
+static void vg_retire(uint64_t *sum, uint64_t *counted)
 {
 	uint64_t value = vg_load(counted);
 
-	if (value)
-		vg_add(sum, value);
+	if (!value)
+		return;
+	vg_add(sum, value);
+	vg_store(counted, 0);
 }
 
 // vg_retire_unmeasured charges a dead process's unmeasured work. The charge is the time since the
@@ -116,6 +124,7 @@ static void vg_retire_unmeasured(struct vg_container_device *sum, const struct v
 	vg_add(&sum->retired_gpu_time_ns, until - vg_max(since, settled));
 }
 
+// vg_slot_retire settles the GPU time of a dead process.
 static void vg_slot_retire(struct vg_pages *pages, uint32_t slot)
 {
 	for (uint32_t i = 0; i < VG_MAX_DEVICES; i++) {
@@ -123,6 +132,8 @@ static void vg_slot_retire(struct vg_pages *pages, uint32_t slot)
 		struct vg_slot_device *device = vg_slot_device(pages, slot, i);
 
 		vg_retire_unmeasured(sum, device);
+		if (vg_load(&device->unmeasured_ns))
+			vg_store(&device->unmeasured_ns, 0);
 		vg_retire(&sum->retired_gpu_time_ns, &device->gpu_time_ns);
 		vg_retire(&sum->retired_wait_ns, &device->wait_ns);
 		vg_retire(&sum->retired_launches, &device->launches);
@@ -220,6 +231,22 @@ static bool vg_slot_left(const struct vg_pages *pages, uint32_t slot)
 	return true;
 }
 
+// vg_heir_range returns the byte that the children of a slot's process lock.
+static struct flock vg_heir_range(uint32_t slot)
+{
+	return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)slot, .l_len = 1};
+}
+
+_Static_assert(VG_MAX_SLOTS <= offsetof(struct vg_usage_page, slots), "the bytes of slots");
+
+// vg_slot_has_heirs reports whether a child of the slot's process may keep the driver's memory.
+static bool vg_slot_has_heirs(int fd, uint32_t slot)
+{
+	struct flock lock = vg_heir_range(slot);
+
+	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 // vg_slot_is_signed_by_living reports whether a slot has the pid of another living process. The
 // kernel finds a process much faster than it searches all locks.
 static bool vg_slot_is_signed_by_living(const struct vg_pages *pages, uint32_t slot)
@@ -241,7 +268,7 @@ static int vg_slot_find_from(const struct vg_pages *pages, int fd, uint32_t firs
 			continue;
 		if (vg_slot_lock(fd, i, F_WRLCK))
 			continue;
-		if (vg_slot_left(pages, i))
+		if (vg_slot_left(pages, i) && !vg_slot_has_heirs(fd, i))
 			return (int)i;
 		vg_slot_lock(fd, i, F_UNLCK);
 	}
@@ -323,6 +350,40 @@ static void vg_fork_begins(void)
 	}
 }
 
+// vg_heirs is the slot whose memory the children of a fork keep, of the usage page at vg_heirs_path.
+static struct {
+	_Atomic int pid; // process with the slot; 0 after the first fork
+	uint32_t slot;
+} vg_heirs;
+
+VG_LARGE static char vg_heirs_path[PATH_MAX];
+
+// vg_heirs_lock takes the lock that children inherit. Only the mapping of the file's start holds the
+// lock, and execve() removes the mapping.
+static void vg_heirs_lock(void)
+{
+	int own = getpid();
+	int saved = errno;
+	struct flock lock;
+	int fd;
+
+	if (!atomic_compare_exchange_strong(&vg_heirs.pid, &own, 0))
+		return;
+	fd = open(vg_heirs_path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	lock = vg_heir_range(vg_heirs.slot);
+	if (fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0)
+		(void)mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
+	if (fd >= 0)
+		close(fd);
+	errno = saved;
+}
+
+static void vg_fork_prepares(void)
+{
+	vg_fork_begins();
+	vg_heirs_lock();
+}
+
 static void vg_fork_ends(void)
 {
 	atomic_store(&vg_taking, 0);
@@ -335,7 +396,7 @@ static void vg_forks_wait(void)
 
 	vg_fork_begins();
 	if (!known)
-		known = vg_watch_forks(vg_fork_begins, vg_fork_ends);
+		known = vg_watch_forks(vg_fork_prepares, vg_fork_ends);
 }
 
 // vg_slot_open maps the usage page, and locks a free slot through the page's descriptor.
@@ -373,11 +434,14 @@ int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
 	vg_slot_clear(pages, (uint32_t)slot);
 	vg_slot_sign(pages, (uint32_t)slot);
 	pages->slot = slot;
+	vg_heirs.slot = (uint32_t)slot;
+	vg_text_join(vg_heirs_path, sizeof vg_heirs_path, pages->usage_path, "");
+	atomic_store(&vg_heirs.pid, getpid());
 	return 0;
 }
 
-// vg_slot_reap empties a slot if its process is dead. vg_slot_reap returns false if the process is
-// still exiting.
+// vg_slot_reap empties a slot if its process is dead. If children may keep the memory, vg_slot_reap
+// settles only the GPU time. vg_slot_reap returns false if the process is still exiting.
 static bool vg_slot_reap(struct vg_pages *pages, int fd, uint32_t slot)
 {
 	bool left;
@@ -385,7 +449,9 @@ static bool vg_slot_reap(struct vg_pages *pages, int fd, uint32_t slot)
 	if (vg_slot_lock(fd, slot, F_WRLCK))
 		return true;
 	left = vg_slot_left(pages, slot);
-	if (left)
+	if (left && vg_slot_has_heirs(fd, slot))
+		vg_slot_retire(pages, slot);
+	else if (left)
 		vg_slot_clear(pages, slot);
 	vg_slot_lock(fd, slot, F_UNLCK);
 	return left;
