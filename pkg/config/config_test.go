@@ -130,6 +130,8 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown key", "\n[node]\nslots = 4", []string{
 			"line 3: node.slots is unknown; allowed here: exempt_namespaces, foreign_resources, gpus, reserved_memory_mib, slots_per_gpu"}},
 		{"unknown policy", "[compute]\npolicy = \"burst\"", []string{`line 2: compute.policy is "burst"; allowed: cap, share`}},
+		{"unknown list of tables", "[log]\n[[pools]]\n[[pools]]\n", []string{"line 2: pools is unknown; allowed here: compute, detection, dialects, " +
+			"driver, guard, health, http, injection, log, memory, metrics, node, nri, paths, placement, pool, resize, scheduling, sharing"}},
 		{"unknown table", "[nodes]\n", []string{"line 1: nodes is unknown; allowed here: compute, detection, dialects, "}},
 		{"wrong types", "[node]\nslots_per_gpu = \"4\"\nexempt_namespaces = \"a\"\nreserved_memory_mib = -1\n[http]\naddress = 9394",
 			[]string{

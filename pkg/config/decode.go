@@ -41,7 +41,12 @@ func (d *decoder) table(path string, tree map[string]any, into reflect.Value) {
 		full := join(path, key)
 		field, known := fields[key]
 		if !known {
-			d.bad(full, "is unknown; allowed here: %s", strings.Join(slices.Sorted(maps.Keys(fields)), ", "))
+			allowed := slices.Collect(maps.Keys(fields))
+			if path == "" {
+				allowed = append(allowed, poolKey)
+			}
+			slices.Sort(allowed)
+			d.bad(full, "is unknown; allowed here: %s", strings.Join(allowed, ", "))
 			continue
 		}
 		d.value(full, tree[key], field)

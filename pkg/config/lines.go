@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -16,7 +17,8 @@ func locate(problems []Problem, document string) {
 	lines := keyLines(document)
 	for i, p := range problems {
 		for key := p.Key; key != ""; key = parent(key) {
-			if line, ok := lines[key]; ok {
+			// A list of tables is on the line of its first table.
+			if line := cmp.Or(lines[key], lines[key+"[0]"]); line > 0 {
 				problems[i].Line = line
 				break
 			}
