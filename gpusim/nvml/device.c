@@ -77,6 +77,19 @@ static nvmlReturn_t find(match matches, const void *wanted, nvmlDevice_t *device
 	return NVML_ERROR_NOT_FOUND;
 }
 
+/* search finds a GPU by its UUID or serial number. NVML initialises other GPUs as it searches. */
+static nvmlReturn_t search(match matches, const void *wanted, nvmlDevice_t *device)
+{
+	nvmlReturn_t result = nv_enter();
+
+	if (result != NVML_SUCCESS)
+		return result;
+	for (uint32_t i = 0; i < nv_device_count(); i++)
+		if (__atomic_load_n(&nv_card(nv_device_at(i))->faults.lost, __ATOMIC_RELAXED))
+			return NVML_ERROR_GPU_IS_LOST;
+	return find(matches, wanted, device);
+}
+
 /* find_mig finds a visible MIG device. find_mig does not change *device if there is none. */
 static nvmlReturn_t find_mig(match matches, const void *wanted, nvmlDevice_t *device)
 {
@@ -96,7 +109,7 @@ static nvmlReturn_t find_mig(match matches, const void *wanted, nvmlDevice_t *de
 /* find_any finds a GPU or a MIG device. Only UUIDs name both. */
 static nvmlReturn_t find_any(match matches, const void *wanted, nvmlDevice_t *device)
 {
-	nvmlReturn_t result = find(matches, wanted, device);
+	nvmlReturn_t result = search(matches, wanted, device);
 
 	return result == NVML_ERROR_NOT_FOUND ? find_mig(matches, wanted, device) : result;
 }
@@ -187,7 +200,7 @@ static bool has_serial(const struct gs_gpu *gpu, const void *wanted)
 
 NVML_FUNCTION(nvmlDeviceGetHandleBySerial, const char *serial, nvmlDevice_t *device)
 {
-	return find(has_serial, serial, device);
+	return search(has_serial, serial, device);
 }
 
 /* ---- from a handle to numbers and names ---- */

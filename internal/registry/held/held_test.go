@@ -279,6 +279,17 @@ func TestNVMLHangs(t *testing.T) {
 	eventually.Holds(s, patience, "the next agent answers", func() bool { return a.ask() == a.told() })
 }
 
+// TestALostGPU checks that a new agent answers for the other GPU while a GPU is lost.
+func TestALostGPU(t *testing.T) {
+	s := newSite(t, "")
+	a := s.asker(10*mib, true)
+	s.Tool(t, "inject", "--gpu", "1", "lost", s.Dir)
+	_ = s.agent.Process.Kill()
+	_ = s.agent.Wait()
+	s.startAgent()
+	eventually.Holds(t, patience, "it is told of the GPU that answers", func() bool { return a.ask() == a.told() })
+}
+
 // TestOneGPUHangs checks that the answer covers a GPU that works while another GPU hangs.
 func TestOneGPUHangs(t *testing.T) {
 	s := newSite(t, "")

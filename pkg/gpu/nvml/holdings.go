@@ -105,7 +105,7 @@ func (h *Holdings) device(uuid string) (gonvml.Device, error) {
 	if ok {
 		return device, nil
 	}
-	device, ret := lib.DeviceGetHandleByUUID(uuid)
+	device, ret := find(lib, uuid)
 	if ret != gonvml.SUCCESS {
 		return nil, h.failed(uuid, "open the GPU", ret)
 	}

@@ -20,7 +20,7 @@ func (m Modes) Set(uuid string, mode int) (before int, err error) {
 		return 0, err
 	}
 	defer driver.close()
-	device, ret := driver.lib.DeviceGetHandleByUUID(uuid)
+	device, ret := find(driver.lib, uuid)
 	if ret != gonvml.SUCCESS {
 		return 0, nvmlError("open the GPU", ret)
 	}

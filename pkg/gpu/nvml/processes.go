@@ -82,17 +82,47 @@ func (d *Driver) each(look func(uuid string, device gonvml.Device)) error {
 		if ret != gonvml.SUCCESS {
 			continue
 		}
-		devices := map[int]gonvml.Device{0: device}
-		if mig, err := inMIGMode(device); mig || err != nil {
-			devices, _ = migDevices(device) // List reports the errors
-		}
-		for _, device := range devices {
+		for _, device := range offered(device) {
 			if uuid, ret := device.GetUUID(); ret == gonvml.SUCCESS {
 				look(uuid, device)
 			}
 		}
 	}
 	return nil
+}
+
+// offered returns the MIG devices of a GPU in MIG mode, and the GPU itself otherwise.
+func offered(device gonvml.Device) map[int]gonvml.Device {
+	devices := map[int]gonvml.Device{0: device}
+	if mig, err := inMIGMode(device); mig || err != nil {
+		devices, _ = migDevices(device) // List reports the errors
+	}
+	return devices
+}
+
+// find returns the handle of a GPU or MIG device. NVML's search by UUID fails while any GPU of the node
+// is lost. find then searches the other GPUs.
+func find(lib gonvml.Interface, uuid string) (gonvml.Device, gonvml.Return) {
+	found, result := lib.DeviceGetHandleByUUID(uuid)
+	if result != gonvml.ERROR_GPU_IS_LOST {
+		return found, result
+	}
+	count, ret := lib.DeviceGetCount()
+	if ret != gonvml.SUCCESS {
+		return nil, ret
+	}
+	for index := range count {
+		card, ret := lib.DeviceGetHandleByIndex(index)
+		if ret != gonvml.SUCCESS {
+			continue
+		}
+		for _, device := range offered(card) {
+			if own, ret := device.GetUUID(); ret == gonvml.SUCCESS && own == uuid {
+				return device, gonvml.SUCCESS
+			}
+		}
+	}
+	return nil, result
 }
 
 // add merges the processes of one NVML call into list. A process on several
