@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -220,6 +221,40 @@ func TestKubeconfigErrors(t *testing.T) {
 		_, err := output(t, kubectlVgpu(), strings.Fields(line)...)
 		if err == nil || !strings.Contains(err.Error(), "--kubeconfig") || strings.Contains(err.Error(), "KUBERNETES_MASTER") {
 			t.Errorf("kubectl vgpu %s: %v", line, err)
+		}
+	}
+}
+
+// oneNode is a sight of a cluster whose node-1 answers. silent is the error of the other nodes.
+type oneNode struct {
+	here
+	silent error
+}
+
+func (s *oneNode) open(context.Context) (show.Source, show.Filter, error) {
+	return s, show.Filter{}, nil
+}
+
+func (s *oneNode) Overviews(context.Context) ([]agentapi.Overview, error) {
+	return []agentapi.Overview{{Node: "node-1"}}, s.silent
+}
+
+func (s *oneNode) Follow(context.Context, func(string, agentapi.Overview, error)) {}
+
+// TestUnknownNodes checks that the name of a node without an agent is an error, unless the agent did
+// not answer.
+func TestUnknownNodes(t *testing.T) {
+	for _, command := range []func(sight) *cobra.Command{gpusCommand, nodesCommand, topCommand} {
+		if _, err := output(t, command(&oneNode{}), "node-1"); err != nil {
+			t.Error(err)
+		}
+		_, err := output(t, command(&oneNode{}), "node-1", "nod-1")
+		if err == nil || !strings.Contains(err.Error(), "no agent on nod-1: ") {
+			t.Errorf("an unknown node: %v", err)
+		}
+		_, err = output(t, command(&oneNode{silent: errors.New("node-2 hangs")}), "node-2")
+		if err == nil || !strings.Contains(err.Error(), "node-2 hangs") || strings.Contains(err.Error(), "no agent") {
+			t.Errorf("a silent node: %v", err)
 		}
 	}
 }

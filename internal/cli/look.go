@@ -86,7 +86,7 @@ func lister(use, short, long string, s sight, choose func(f *show.Filter, args [
 				return missing
 			}
 			// The list contains the nodes that answered even if other nodes did not answer.
-			return errors.Join(write(ctx, l, filter, filter.Apply(all)), show.Incomplete(len(all), missing))
+			return errors.Join(write(ctx, l, filter, filter.Apply(all)), filter.Missing(all, missing))
 		},
 	}
 	listing(cmd, &l)
@@ -231,7 +231,7 @@ The environment variable NO_COLOR turns colours off.
 				}
 				table := top.Table(filter.Apply(all), l.Order, !l.NoHeaders)
 				_, err := io.WriteString(cmd.OutOrStdout(), table)
-				return errors.Join(err, show.Incomplete(len(all), missing))
+				return errors.Join(err, filter.Missing(all, missing))
 			}
 			return top.Run(ctx, top.Options{
 				Source: source, Filter: filter, Order: l.Order, In: os.Stdin, Out: screen, Color: os.Getenv("NO_COLOR") == "",

@@ -396,6 +396,21 @@ func Incomplete(answered int, err error) error {
 	return errors.New("not all nodes answered: " + err.Error()) // not ErrAway, because some nodes answered
 }
 
+// Missing returns the error for the exit status if some nodes did not answer, or if the filter names
+// nodes without an agent.
+func (f Filter) Missing(all []agentapi.Overview, silent error) error {
+	if silent != nil {
+		return Incomplete(len(all), silent)
+	}
+	unknown := slices.DeleteFunc(slices.Clone(f.Nodes), func(name string) bool {
+		return slices.ContainsFunc(all, func(o agentapi.Overview) bool { return o.Node == name })
+	})
+	if len(unknown) == 0 {
+		return nil
+	}
+	return fmt.Errorf("no agent on %s: without names, the command shows all nodes that have an agent", strings.Join(unknown, ", "))
+}
+
 // askPatience is the time-out for the next question.
 const askPatience = time.Minute
 
