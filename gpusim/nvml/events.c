@@ -10,6 +10,7 @@
 
 struct nv_event_set {
 	pthread_mutex_t mutex;
+	bool undefined; /* a registration has failed with NVML_ERROR_UNKNOWN */
 	uint64_t seen; /* the last XID that was delivered or is too old */
 	uint64_t types[GS_MAX_GPUS]; /* registered, by the GPU's index in the state */
 };
@@ -63,6 +64,8 @@ NVML_FUNCTION(nvmlDeviceRegisterEvents, nvmlDevice_t device, nvml_u64 types, nvm
 {
 	nvmlReturn_t result = nv_enter_gpu(device);
 
+	if (set && result == NVML_ERROR_UNKNOWN)
+		__atomic_store_n(&set->undefined, true, __ATOMIC_RELAXED);
 	if (result != NVML_SUCCESS)
 		return result;
 	if (!set)
@@ -147,6 +150,8 @@ NVML_FUNCTION(nvmlEventSetWait_v2, nvmlEventSet_t set, struct nvml_event *event,
 		return result;
 	if (!set || !event)
 		return NVML_ERROR_INVALID_ARGUMENT;
+	if (__atomic_load_n(&set->undefined, __ATOMIC_RELAXED))
+		return NVML_ERROR_UNKNOWN;
 	result = wait_events(set, &xid, timeout_ms);
 	if (result != NVML_SUCCESS)
 		return result;

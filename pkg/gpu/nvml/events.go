@@ -91,26 +91,35 @@ func (e *Events) listen() error {
 	}
 	var failed error
 	for index := range count {
-		failed = cmp.Or(failed, e.register(index))
+		device, uuid := e.reporter(index)
+		if uuid == "" || e.heard[uuid] != nil {
+			continue
+		}
+		if err := e.try(device); err != nil {
+			failed = cmp.Or(failed, err)
+			continue // the next call retries the GPU, which must not silence the others
+		}
+		if ret := device.RegisterEvents(gonvml.EventTypeXidCriticalError, e.set); ret != gonvml.SUCCESS {
+			return nvmlError("subscribe to the GPU's events", ret)
+		}
+		e.heard[uuid] = device
 	}
 	if len(e.heard) == 0 {
 		return failed
 	}
-	return nil // the next call retries the GPUs that failed, which must not silence the others
+	return nil
 }
 
-// register adds a GPU to the set, unless the GPU does not answer or reports no
-// XIDs.
-func (e *Events) register(index int) error {
-	device, uuid := e.reporter(index)
-	if uuid == "" || e.heard[uuid] != nil {
-		return nil
-	}
-	ret := device.RegisterEvents(gonvml.EventTypeXidCriticalError, e.set)
+// try adds a GPU to a separate set, because an error may leave the set in an undefined state.
+func (e *Events) try(device gonvml.Device) error {
+	set, ret := e.driver.lib.EventSetCreate()
 	if ret != gonvml.SUCCESS {
+		return nvmlError("subscribe to the driver's events", ret)
+	}
+	defer set.Free()
+	if ret := device.RegisterEvents(gonvml.EventTypeXidCriticalError, set); ret != gonvml.SUCCESS {
 		return nvmlError("subscribe to the GPU's events", ret)
 	}
-	e.heard[uuid] = device
 	return nil
 }
 
