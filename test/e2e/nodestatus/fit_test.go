@@ -185,6 +185,7 @@ func TestFitPolicy(t *testing.T) {
 		"Volcano, percent":             {podAsking(asks{vpercent: "30", vcores: "20"}), []need{{"1", 0, 30, 20, 0}}},
 		"Volcano, a number alone":      {podAsking(asks{vnumber: "2"}), []need{{"2", 0, 100, 0, 0}}},
 		"Alnair":                       {podAsking(asks{"alnair/vgpu-memory": "10", "alnair/vgpu-compute": "20"}), []need{{"1", 9729, 0, 20, 0}}},
+		"Alnair, several containers":   {podAsking(asks{"alnair/vgpu-memory": "2"}, asks{"alnair/vgpu-memory": "2"}, asks{"alnair/vgpu-memory": "2"}), []need{{"1", 5633, 0, 0, 0}, {"4", 1537, 0, 0, 3}}},
 		"Alnair, time alone":           {podAsking(asks{"alnair/vgpu-compute": "20"}), []need{{"1", 0, 100, 20, 0}}},
 		"AWS, a part":                  {podAsking(asks{"k8s.amazonaws.com/vgpu": "3"}), []need{{"1", 0, 30, 30, 0}}},
 		"AWS, more than two GPUs":      {podAsking(asks{"k8s.amazonaws.com/vgpu": "25"}), []need{{"4", 0, 100, 100, 3}}},
