@@ -108,7 +108,7 @@ int tool_create(int argc, char **argv)
 	const char *environment = getenv("GPUSIM_PROFILE");
 	struct options options = {0};
 	struct config config = {0};
-	int option, err;
+	int option, index, err;
 
 	if (environment && *environment && !add_profiles(&options, environment)) {
 		fprintf(stderr, "gpusim: too many profiles in GPUSIM_PROFILE\n");
@@ -117,11 +117,12 @@ int tool_create(int argc, char **argv)
 	options.named = false; /* the first option replaces the environment's profiles */
 	if (getrandom(&options.seed, sizeof(options.seed), 0) != sizeof(options.seed))
 		options.seed = gs_now();
-	while ((option = getopt_long(argc, argv, "", known, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "", known, &index)) != -1) {
 		if (set_option(&options, option))
 			continue;
 		if (optarg)
-			fprintf(stderr, "gpusim: bad value %s\n", optarg);
+			fprintf(stderr, "gpusim: bad value of --%s: %s: run gpusim --help\n", known[index].name,
+				optarg);
 		return 2;
 	}
 	if (optind + 1 != argc) {

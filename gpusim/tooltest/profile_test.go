@@ -254,6 +254,16 @@ func TestBadProfiles(t *testing.T) {
 	}
 }
 
+// TestBadOptionsAreNamed checks that the error of a bad value names the option and the help.
+func TestBadOptionsAreNamed(t *testing.T) {
+	for option, value := range map[string]string{"--gpus": "0", "--memory": "16GB", "--seed": "x"} {
+		output, status := create(t, nil, option, value, filepath.Join(t.TempDir(), "gpusim"))
+		if want := "gpusim: bad value of " + option + ": " + value + ": run gpusim --help\n"; status != 2 || output != want {
+			t.Errorf("status %d, %q, want %q", status, output, want)
+		}
+	}
+}
+
 // sampleCalls returns this many names of calls.
 func sampleCalls(t *testing.T, count int) []string {
 	t.Helper()
