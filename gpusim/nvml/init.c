@@ -19,7 +19,8 @@ static struct {
 	bool open;
 	bool started; /* the cost of the process's first nvmlInit has been spent */
 	uint32_t count;
-	struct nv_device devices[GS_MAX_GPUS]; /* in the state's order */
+	struct nv_device devices[GS_MAX_GPUS]; /* GPUs, in the state's order */
+	struct nv_device migs[GS_MAX_GPUS][GS_MIG_MAX]; /* MIG devices, by GPU and index */
 	uint32_t visible[GS_MAX_GPUS];	       /* entries of the visible GPUs */
 	struct gs_nvml_user *user;
 } nv = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -237,8 +238,12 @@ nvmlDevice_t nv_handle(uint32_t gpu)
 	if (gpu >= state->gpu_count || !gs_gpu_visible(&nv.handle, gpu))
 		return NULL;
 	if (state->gpus[gpu].mig.role == GS_MIG_DEVICE) {
-		nv.devices[gpu].gpu = gpu;
-		nv.devices[gpu].index = mig_index(gpu);
+		uint32_t index = mig_index(gpu);
+		struct nv_device *mig = &nv.migs[state->gpus[gpu].mig.parent][index];
+
+		mig->gpu = gpu;
+		mig->index = index;
+		return mig;
 	}
 	return &nv.devices[gpu];
 }
@@ -246,15 +251,12 @@ nvmlDevice_t nv_handle(uint32_t gpu)
 /* is_device reports whether a handle is a visible GPU, or a MIG device that exists. */
 static bool is_device(nvmlDevice_t device)
 {
-	const struct gs_state *state = nv.handle.state;
+	const struct nv_device *migs = nv.migs[0];
 
 	for (uint32_t i = 0; i < nv.count; i++)
 		if (device == nv_device_at(i))
 			return true;
-	for (uint32_t g = 0; g < state->gpu_count; g++)
-		if (device == &nv.devices[g] && state->gpus[g].mig.role == GS_MIG_DEVICE)
-			return true;
-	return false;
+	return device >= migs && device < migs + GS_MAX_GPUS * GS_MIG_MAX && nv_is_mig(device);
 }
 
 /* wait_out_hang waits in short sleeps, so that an injected hang can be ended at any time. */

@@ -102,7 +102,7 @@ func (h *Holdings) device(uuid string) (gonvml.Device, error) {
 	h.mu.Lock()
 	device, ok := h.devices[uuid]
 	h.mu.Unlock()
-	if ok {
+	if ok && isDevice(device, uuid) {
 		return device, nil
 	}
 	device, ret := find(lib, uuid)
@@ -115,6 +115,16 @@ func (h *Holdings) device(uuid string) (gonvml.Device, error) {
 		h.devices[uuid] = device
 	}
 	return device, nil
+}
+
+// isDevice reports whether a known handle is still a device's. The driver may reuse the handle of a MIG
+// device for another MIG device.
+func isDevice(device gonvml.Device, uuid string) bool {
+	if !gpu.IsMIG(uuid) {
+		return true
+	}
+	own, ret := device.GetUUID()
+	return ret == gonvml.SUCCESS && own == uuid
 }
 
 // failed drops the session, so that the next call opens it again, as a reloaded
