@@ -77,15 +77,17 @@ alone=TestSharesHoldWhileTheAgentIsKilled
 
 # slow lists the approximate durations of the long tests in seconds. Other tests count
 # as 5 s.
-slow='TestClosedWhileTheAPIServerIsAway 70 TestPrometheus 65 TestMPS 55 TestAgentGone 40
-TestClosedWhenItBreaksInARequest 35 TestReadmes 28 TestKnobs 20 TestVolcanosWishes 11 TestPodsDeletedWhileCreated 20 TestResizeSurvivesKills 21 TestResize 16
-TestPodThatFitsNoGPUIsEvicted 20 TestInjectionMethods 20 TestWhoGoesAroundIsDetectedAndStopped 20
-TestGraphicsAreDetectedAndStopped 30
-TestClosedAtBootWithTheAgentLate 18 TestGPULostAndBack 17 TestReleaseIsNotMissed 16
-TestKubectlVgpu 15 TestPools 15 TestMPSUnderTheDriversRoot 14 TestTopOnATerminal 12 TestClosedWhileTheGuardHangs 12 TestHangingDriver 28
-TestDialectsShareOneLedger 12 TestTwoPodsFillOneGPU 12 TestXIDs 11
-TestClosedWhileTheAgentHangs 10 TestClosedWhenContainerdRestartsWithManyPods 10
-TestMgctlAgreesWithTheOracle 10 TestMgctlWithAWholeGPU 10'
+slow='TestFit 157 TestPrometheus 85 TestHAMisExamples 73 TestClosedWhileTheAPIServerIsAway 69 TestMPS 58
+TestAgentGone 36 TestClosedWhenItBreaksInARequest 34 TestReadmes 30 TestGraphicsAreDetectedAndStopped 27
+TestHangingDriver 26 TestQuotaCountsAllGPUs 24 TestResizeSurvivesKills 22
+TestWhoGoesAroundIsDetectedAndStopped 22 TestKnobs 21 TestInjectionMethods 19
+TestPodThatFitsNoGPUIsEvicted 18 TestResize 17 TestClosedWithTheStateFull 16
+TestClosedAtBootWithTheAgentLate 15 TestClosedWhenContainerdRestartsWithManyPods 15 TestGPULostAndBack 15
+TestReleaseIsNotMissed 15 TestRequiredPlugin 15 TestDialectsShareOneLedger 13
+TestKubeletAndPrometheusBesideAFlood 13 TestClosedWhileTheGuardHangs 12 TestMPSUnderTheDriversRoot 12
+TestPools 12 TestTimeSlicingsExample 12 TestClosedWhileTheAgentHangs 11 TestKubectlVgpu 11
+TestLeasesDelayNoOtherContainer 11 TestPodsDeletedWhileCreated 11 TestATenantDoesNotFillTheNodesRun 10
+TestVolcanosWishes 10 TestClosedWithTheStateCorrupted 9 TestFilesThatAreTakenAwayAreDetected 9'
 
 # tests_of PART: prints a pattern that matches the part's tests. tests_of assigns each
 # test, the longest first, to the part with the shortest total duration.
@@ -109,21 +111,22 @@ run cluster test/cluster -test.run '^TestDownLeavesNothing$' &
 echo "e2e: building the tests"
 build test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/e2e/beside test/e2e/mig test/e2e/view test/volcano test/scheduling
 wait
-# The longest parts start first.
+# The longest parts start first. The tests of Helm also build other releases, which keeps both
+# processors busy.
 start helm test/e2e/helm -test.run '^TestHelm$'
 start next test/e2e/helm -test.run '^TestNext$'
 start volcano test/volcano
 start scheduling test/scheduling
-start beside test/e2e/beside
-start mig test/e2e/mig
-start view test/e2e/view
 for ((part = 1; part <= parts; part++)); do
   start "pods-$part" test/e2e "-e2e.name=e2e$part" -test.run "^($(tests_of "$part"))\$"
 done
-start node test/cluster -test.skip '^TestDownLeavesNothing$'
 # The tests that remove privileges wait long for events that do not occur. "make e2e-privileges"
 # runs these tests.
 start nodestatus test/e2e/nodestatus -test.skip '^TestEach(Right|Privilege)IsNeeded$'
+start node test/cluster -test.skip '^TestDownLeavesNothing$'
+start view test/e2e/view
+start beside test/e2e/beside
+start mig test/e2e/mig
 wait
 # Chaos compares the starts of containers beside hostile and beside harmless tenants. Other nodes
 # would disturb the comparison, because their load varies.
