@@ -98,7 +98,7 @@ func (a *Answer) judge(nodes []corev1.Node, all []corev1.Pod, rooms map[string][
 	for i := range nodes {
 		name := nodes[i].Name
 		cfg, _ := file.For(nodes[i].Labels)
-		a.Nodes = append(a.Nodes, Judge(a.Pod, a.Asked, &nodes[i], on[name], rooms[name], cfg))
+		a.Nodes = append(a.Nodes, Judge(a.Pod, &nodes[i], on[name], rooms[name], cfg))
 	}
 	byCloseness(a.Nodes)
 }

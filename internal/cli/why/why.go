@@ -47,11 +47,14 @@ type GPU struct {
 
 // Judge returns the verdict on a node for a pod. The parameter pods contains the node's pods that
 // have not ended. If the Node does not list its GPUs, rooms contains the free parts of the GPUs, as
-// the node's agent reports them.
-func Judge(pod *corev1.Pod, asked request.Pod, node *corev1.Node, pods []*corev1.Pod, rooms []placement.Room, cfg config.Config) Node {
+// the node's agent reports them. cfg is the configuration of the node's pool.
+func Judge(pod *corev1.Pod, node *corev1.Node, pods []*corev1.Pod, rooms []placement.Room, cfg config.Config) Node {
 	n := Node{Name: node.Name}
 	use, err := nodegpus.NewReader(cfg).Use(node, pods)
+	asked, invalid := request.Read(pod, cfg)
 	switch {
+	case invalid != nil:
+		n.Against = invalid.Error()
 	case errors.Is(err, nodegpus.ErrNotListed) && len(rooms) > 0:
 		n.judgeRooms(rooms, asked)
 	case err != nil:

@@ -76,11 +76,7 @@ func on(name, uuid string, mib int64) *corev1.Pod {
 
 func judge(t *testing.T, p *corev1.Pod, n *corev1.Node, pods []*corev1.Pod, rooms []placement.Room) Node {
 	t.Helper()
-	asked, err := request.Read(p, config.Default())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Judge(p, asked, n, pods, rooms, config.Default())
+	return Judge(p, n, pods, rooms, config.Default())
 }
 
 func TestJudge(t *testing.T) {
@@ -270,5 +266,31 @@ func TestWrite(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	if err != nil || out.String() != string(want) {
 		t.Errorf("%v, got:\n%s", err, out.String())
+	}
+}
+
+// TestJudgeReadsRequestsByPool checks that a node judges the requests of pods by the configuration of its
+// pool.
+func TestJudgeReadsRequestsByPool(t *testing.T) {
+	file, err := config.ParseFile([]byte("[[pool]]\nname = \"few\"\nnode_selector = \"zone=a\"\n[pool.dialects.aws]\nslots_per_gpu = 2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots := corev1.ResourceName(file.Config.Dialects.AWS.Slots)
+	ask := func(name string, n int64) *corev1.Pod { return pod(name, map[corev1.ResourceName]int64{slots: n}) }
+	var held []corev1.Pod
+	for _, uuid := range []string{"GPU-0", "GPU-1"} {
+		p := ask(uuid, 1)
+		p.Annotations = map[string]string{assign.Annotation: `{"a":["` + uuid + `"]}`}
+		p.UID, p.Spec.NodeName = types.UID(uuid), "n"
+		held = append(held, *p)
+	}
+	offer := func(n *corev1.Node) { n.Status.Allocatable[slots] = *resource.NewQuantity(20, resource.DecimalSI) }
+	for zone, want := range map[string]bool{"a": false, "b": true} {
+		a := Answer{Pod: ask("waits", 2)}
+		a.judge([]corev1.Node{*node("n", offer, func(n *corev1.Node) { n.Labels["zone"] = zone })}, held, nil, file)
+		if got := a.Nodes[0]; got.Fits != want {
+			t.Errorf("in zone %s the pod fits: %t, %+v", zone, got.Fits, got)
+		}
 	}
 }
