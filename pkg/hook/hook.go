@@ -329,6 +329,9 @@ func (h *Hook) assignment(c adjust.Container, allocation placement.Allocation) (
 		if k < 0 {
 			return adjust.Assignment{}, c.Refuse(adjust.ReasonInjection, "its GPU %s is no longer in the node: recreate the pod", d.UUID)
 		}
+		if known[k].MemoryBytes == 0 {
+			return adjust.Assignment{}, c.Refuse(adjust.ReasonInjection, "the driver does not describe its GPU %s (%s): kubelet will retry", d.UUID, known[k].Reason)
+		}
 		given.GPUs = append(given.GPUs, known[k])
 	}
 	return given, nil

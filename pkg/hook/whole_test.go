@@ -5,6 +5,7 @@ package hook
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
@@ -56,6 +57,20 @@ func TestWhoGetsTheInterposer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAGPUThatIsNotDescribed checks that no container is created on a GPU that the driver has not
+// described since the start of the agent.
+func TestAGPUThatIsNotDescribed(t *testing.T) {
+	n := newNode(t)
+	n.pod("p", "main=4096")
+	mustCreate(t, n, "p")
+	n.hook.opts.GPUs = func() []gpu.GPU { return []gpu.GPU{{UUID: gpuA, Reason: "read the GPU's minor number"}} }
+	if _, err := n.create("p"); err == nil || !strings.Contains(err.Error(), "read the GPU's minor number") {
+		t.Errorf("got %v", err)
+	}
+	n.hook.opts.GPUs = testGPUs
+	mustCreate(t, n, "p")
 }
 
 // checkNothingOfOurs checks that a container has its GPU, and that its only
