@@ -37,7 +37,7 @@ static bool vg_fastpath_is_in_time(struct vg_meter *meter)
 	if (fastpath->unseen <= vg_idle_slack_ns)
 		return true;
 	fastpath->unseen = 0;
-	now = vg_clock_now(&meter->clock);
+	now = vg_now();
 	return now <= fastpath->until && now <= fastpath->stream->idle_at + vg_idle_slack_ns;
 }
 

@@ -28,7 +28,6 @@
 #ifndef VG_METER_H
 #define VG_METER_H
 
-#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/now.h"
 #include "cover.h"
@@ -186,7 +185,6 @@ struct vg_meter {
 	uint64_t deducted;      // ns deducted from other containers' charges (others.h)
 	int64_t claimed;        // charged ns whose deduction as other containers' time is pending
 	uint64_t claimed_at;    // vg_now of the last increase of `claimed`
-	struct vg_clock clock;
 	struct vg_fastpath fastpath;
 	struct vg_stream *last; // result of the last vg_meter_stream
 	int64_t recording;      // least time to record an event, in ns; 0: unknown

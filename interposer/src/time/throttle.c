@@ -64,7 +64,7 @@ void vg_throttle_waited(struct vg_state *state, struct vg_meter *meter)
 
 	if (!meter->unmeasured.count)
 		return;
-	now = vg_clock_now(&meter->clock);
+	now = vg_now();
 	vg_events_read(meter, now);
 	(void)vg_fill_and_post(&state->pages, meter, now);
 }
@@ -92,7 +92,7 @@ static void vg_launch_look(struct vg_launch *launch)
 	struct vg_pages *pages = &launch->ticket->state->pages;
 	struct vg_meter *meter = launch->meter;
 
-	launch->now = vg_clock_now(&meter->clock);
+	launch->now = vg_now();
 	launch->blind = meter->blind && vg_idle_blind(meter, launch->ticket->context, launch->now);
 	vg_idle_drain(meter, launch->stream, launch->now, launch->ticket->work.per_thread);
 	launch->ppm = vg_limits_compute(pages, meter->device);
@@ -451,7 +451,7 @@ static void vg_throttle_drop(struct vg_state *state, enum vg_end kind, uint64_t 
 			vg_forget(meter, kind, key);
 			// The process may launch no more work, which would post the debt.
 			if (kind == vg_end_left && vg_meter_try_lock(meter)) {
-				(void)vg_fill_and_post(&state->pages, meter, vg_clock_now(&meter->clock));
+				(void)vg_fill_and_post(&state->pages, meter, vg_now());
 				vg_meter_unlock(meter);
 			}
 		}

@@ -169,7 +169,7 @@ void vg_watch_stream_waited(CUstream stream, bool per_thread)
 	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
 		return;
 	vg_throttle_waited(state, meter);
-	vg_idle_waited(meter, stream, context, own ? vg_thread_key() : 0, vg_clock_now(&meter->clock));
+	vg_idle_waited(meter, stream, context, own ? vg_thread_key() : 0, vg_now());
 	vg_meter_unlock(meter);
 }
 
@@ -182,7 +182,7 @@ void vg_watch_context_waited(CUcontext context)
 	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
 		return;
 	vg_throttle_waited(state, meter);
-	vg_idle_context_waited(meter, key, vg_clock_now(&meter->clock));
+	vg_idle_context_waited(meter, key, vg_now());
 	vg_meter_unlock(meter);
 }
 
@@ -194,6 +194,6 @@ void vg_watch_other_waited(void)
 	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
 		return;
 	vg_throttle_waited(state, meter);
-	vg_idle_other_waited(meter, vg_handle_context(), vg_thread_key(), vg_clock_now(&meter->clock));
+	vg_idle_other_waited(meter, vg_handle_context(), vg_thread_key(), vg_now());
 	vg_meter_unlock(meter);
 }
