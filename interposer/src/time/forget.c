@@ -18,16 +18,7 @@ static const uint64_t vg_end_wait_ns = 20000000;
 // stuck in the driver.
 static bool vg_forget_lock(struct vg_meter *meter)
 {
-	uint32_t passes = atomic_load_explicit(&meter->passes, memory_order_relaxed);
-
-	if (vg_meter_try_lock(meter))
-		return true;
-	if (atomic_load_explicit(&meter->stuck_at, memory_order_relaxed) == passes)
-		return false;
-	if (vg_meter_lock(meter, vg_end_wait_ns))
-		return true;
-	atomic_store_explicit(&meter->stuck_at, passes, memory_order_relaxed);
-	return false;
+	return vg_meter_try_lock(meter) || (!atomic_load(&meter->stale) && vg_meter_lock(meter, vg_end_wait_ns));
 }
 
 // vg_forget_close records the end event of work of unknown length before the work's stream ends, so

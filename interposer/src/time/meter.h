@@ -105,8 +105,6 @@ struct vg_stream {
 	uint32_t failures;   // failures of events since an event was last read
 	struct vg_on_way *on_way;
 	bool blind;          // has no events: queries show the end of its work (idle.h)
-	uint64_t full_since; // vg_now at which the stream was first found full
-	uint32_t full_tail;  // `tail` when the stream was first found full
 	struct vg_segment ring[vg_ring];
 };
 
@@ -175,9 +173,7 @@ struct vg_meter {
 	// the meter for launches while a thread is stuck in the driver with this meter; NULL: none
 	_Atomic(struct vg_meter *) beside;
 	_Atomic uint32_t passes; // number of locks of the mutex
-	// value of `passes` when the end of an object last timed out waiting for the mutex
-	_Atomic uint32_t stuck_at;
-	_Atomic bool stale; // the meter could not drop an object that has ended
+	_Atomic bool stale; // an object has ended while a thread was stuck with the meter
 	uint32_t lengthy;       // lengthy segments that are not done
 	int64_t outstanding;    // ns charged for work not known to be done
 	uint32_t pieces;        // pieces of work that are not known to be done

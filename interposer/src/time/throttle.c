@@ -22,10 +22,9 @@
 enum {
 	vg_in_flight_ns = 5000000,     // limit of charged work in the queue
 	vg_unmeasured_most = 8,        // limit of unfinished segments of unknown length
-	// vg_longest_apart_ns is the longest sleep until the next check for a peer's launch on
-	// another GPU.
-	vg_longest_apart_ns = 1000000,
 	vg_shortest_sleep_ns = 50000,
+	// vg_poll_ns is the longest sleep until the next check of the queue, or for a peer's launch on
+	// another GPU.
 	vg_poll_ns = 500000,
 	vg_most_beside = 2, // work side by side may be charged this many times its length
 	vg_least_post_ns = 50000, // smallest debt that is worth the cost of charging the bucket
@@ -154,24 +153,12 @@ static bool vg_launch_joins(const struct vg_launch *launch)
 	       meter->together + vg_meter_charge(meter, class) <= vg_most_beside * (int64_t)class->ns;
 }
 
-// vg_launch_cannot_see reports whether work of unknown length could not be measured, and must wait.
-// The work's stream has no free segment, or too much work of unknown length is unfinished. After
-// vg_stuck_ns the launch proceeds, because the program's progress may depend on the launch.
+// vg_launch_cannot_see reports whether work of unknown length could not be measured. The work's stream
+// has no free segment, or too much work of unknown length is unfinished.
 static bool vg_launch_cannot_see(const struct vg_launch *launch)
 {
-	struct vg_stream *stream = launch->stream;
-
-	if (vg_estimate_is_known(launch->class, launch->now))
-		return false;
-	if (launch->meter->unmeasured.count >= vg_unmeasured_most)
-		return launch->now - launch->came < vg_stuck_ns;
-	if (!vg_stream_is_full(stream))
-		return false;
-	if (!stream->full_since || stream->full_tail != stream->tail) {
-		stream->full_since = launch->now;
-		stream->full_tail = stream->tail;
-	}
-	return launch->now - stream->full_since < vg_stuck_ns;
+	return !vg_estimate_is_known(launch->class, launch->now) &&
+	       (launch->meter->unmeasured.count >= vg_unmeasured_most || vg_stream_is_full(launch->stream));
 }
 
 // vg_launch_first reports whether the launch must wait for the first measurement of its class. If
@@ -238,7 +225,7 @@ static uint64_t vg_launch_wait(struct vg_launch *launch)
 		launch->slept = true;
 		return phase.wait;
 	}
-	if (vg_launch_first(launch) || vg_launch_cannot_see(launch))
+	if (vg_launch_first(launch) || (vg_launch_cannot_see(launch) && waited < vg_stuck_ns))
 		return vg_shortest_sleep_ns;
 	if (vg_launch_in_flight(launch, waited))
 		return vg_min((uint64_t)(outstanding - vg_in_flight_ns) + vg_shortest_sleep_ns, vg_poll_ns);
@@ -295,8 +282,7 @@ static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 			return true;
 		vg_segment_close_all(launch->meter, launch->ticket->context,
 				     vg_thread_key(), launch->now);
-		wait = vg_min(wait, launch->ticket->state->pages.device_count > 1 ? vg_longest_apart_ns :
-										  vg_bucket_look_ns);
+		wait = vg_min(wait, launch->ticket->state->pages.device_count > 1 ? vg_poll_ns : vg_bucket_look_ns);
 		if (vg_events_want_probes(launch->meter)) {
 			vg_events_probe(launch->meter, launch->ticket->context, vg_now());
 			wait = vg_min(wait, vg_probe_ns);
