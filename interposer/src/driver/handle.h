@@ -13,6 +13,20 @@
 static CUstream const vg_legacy_stream = (CUstream)1;
 static CUstream const vg_per_thread_stream = (CUstream)2;
 
+// vg_handle_is_created reports whether a program created a stream. A created stream belongs to one
+// context. The handle of a default stream means another stream in each context.
+static inline bool vg_handle_is_created(CUstream stream)
+{
+	return stream && stream != vg_legacy_stream && stream != vg_per_thread_stream;
+}
+
+// vg_handle_is_own reports whether a stream is the calling thread's default stream. With
+// `per_thread`, stream 0 is that stream.
+static inline bool vg_handle_is_own(CUstream stream, bool per_thread)
+{
+	return stream == vg_per_thread_stream || (per_thread && !stream);
+}
+
 // vg_handle_key returns a handle as a key of the table.
 static inline uint64_t vg_handle_key(const void *handle)
 {

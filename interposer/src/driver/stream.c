@@ -24,7 +24,7 @@ CUresult vg_stream_device(CUstream stream, CUdevice *device)
 	CUcontext context = NULL;
 	CUresult result;
 
-	if (!stream || stream == vg_legacy_stream || stream == vg_per_thread_stream)
+	if (!vg_handle_is_created(stream))
 		return VG_CALL(cuCtxGetDevice, device);
 	if (vg_can_tell())
 		return VG_CALL(cuStreamGetDevice, stream, device);
@@ -41,20 +41,15 @@ CUresult vg_stream_device(CUstream stream, CUdevice *device)
 	return result;
 }
 
-CUresult vg_stream_event(CUevent *event, CUstream stream)
+CUresult vg_stream_event(CUevent *event, uint64_t context, unsigned flags)
 {
-	CUcontext context = NULL;
-	CUcontext before;
-	bool pushed;
-	CUresult result;
+	bool pushed = context && context != vg_handle_context() &&
+		      VG_CALL(cuCtxPushCurrent_v2, (CUcontext)(uintptr_t)context) == CUDA_SUCCESS;
+	CUresult result = VG_CALL(cuEventCreate, event, flags);
+	CUcontext popped;
 
-	if (stream && stream != vg_legacy_stream && stream != vg_per_thread_stream)
-		VG_CALL(cuStreamGetCtx, stream, &context);
-	pushed = context && vg_handle_key(context) != vg_handle_context() &&
-		 VG_CALL(cuCtxPushCurrent_v2, context) == CUDA_SUCCESS;
-	result = VG_CALL(cuEventCreate, event, CU_EVENT_DISABLE_TIMING);
 	if (pushed)
-		VG_CALL(cuCtxPopCurrent_v2, &before);
+		VG_CALL(cuCtxPopCurrent_v2, &popped);
 	return result;
 }
 
@@ -65,6 +60,11 @@ bool vg_stream_event_done(CUevent event)
 
 	vg_capture_unrelax(mode);
 	return result != CUDA_ERROR_NOT_READY;
+}
+
+CUresult vg_stream_record(CUevent event, CUstream stream, bool per_thread)
+{
+	return per_thread ? VG_CALL(cuEventRecord_ptsz, event, stream) : VG_CALL(cuEventRecord, event, stream);
 }
 
 bool vg_stream_elapsed(CUevent from, CUevent to, int64_t *ns)

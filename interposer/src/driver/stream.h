@@ -10,9 +10,12 @@
 
 #include "driver.h"
 
-// vg_stream_event creates an event in the context of the stream, because an event must belong to
-// the context in which it is recorded.
-CUresult vg_stream_event(CUevent *event, CUstream stream);
+// vg_stream_event creates an event in a context, because an event must belong to the context of the
+// stream in which it is recorded. Without a context (0), the event belongs to the current context.
+CUresult vg_stream_event(CUevent *event, uint64_t context, unsigned flags);
+
+// vg_stream_record records an event in a stream.
+CUresult vg_stream_record(CUevent event, CUstream stream, bool per_thread);
 
 // vg_stream_event_done reports whether an event is not pending. An event whose query fails counts as
 // done.

@@ -7,6 +7,7 @@
 #include "base/mutex.h"
 #include "base/number.h"
 #include "driver/capture.h"
+#include "driver/handle.h"
 #include "driver/stream.h"
 #include "pool.h"
 #include "sizes.h"
@@ -185,14 +186,14 @@ void vg_pool_destroyed_freed(struct vg_state *state, const struct vg_pool_piece 
 // vg_mark records an event behind all present work of a stream, and reports whether it succeeded.
 static bool vg_mark(CUevent *event, CUstream stream, bool per_thread)
 {
-	CUresult result = vg_stream_event(event, stream);
+	CUcontext context = NULL;
+	CUresult result;
 
-	if (result)
+	if (vg_handle_is_created(stream))
+		VG_CALL(cuStreamGetCtx, stream, &context);
+	if (vg_stream_event(event, vg_handle_key(context), CU_EVENT_DISABLE_TIMING))
 		return false;
-	if (per_thread)
-		result = VG_CALL(cuEventRecord_ptsz, *event, stream);
-	else
-		result = VG_CALL(cuEventRecord, *event, stream);
+	result = vg_stream_record(*event, stream, per_thread);
 	if (result)
 		VG_CALL(cuEventDestroy_v2, *event);
 	return !result;

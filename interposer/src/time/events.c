@@ -356,9 +356,7 @@ void vg_events_read(struct vg_meter *meter, uint64_t now)
 	vg_probe_read(&meter->probe);
 	vg_distrust_follow(meter);
 	vg_base_turn(meter);
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		struct vg_stream *stream = &meter->streams[i];
-
+	VG_EACH_STREAM(stream, meter) {
 		while (!stream->held && stream->tail != stream->head) {
 			struct vg_segment *segment = &stream->ring[stream->tail % vg_ring];
 

@@ -9,18 +9,17 @@
 #include "memory/state.h"
 #include "meter.h"
 
-// vg_fastpath_is_here reports whether the work goes to the stream of the last launch. A created
-// stream belongs to one context. The handle of a default stream means another stream in each
-// context. A per-thread stream has no fast path.
+// vg_fastpath_is_here reports whether the work goes to the stream of the last launch. A per-thread
+// stream has no fast path.
 static bool vg_fastpath_is_here(const struct vg_stream *stream, const struct vg_work *work)
 {
 	CUcontext context = NULL;
 
 	if (stream->handle != work->stream)
 		return false;
-	if (work->stream && work->stream != vg_legacy_stream)
+	if (vg_handle_is_created(work->stream))
 		return true;
-	return (work->stream || !work->per_thread) &&
+	return !vg_handle_is_own(work->stream, work->per_thread) &&
 	       VG_CALL(cuCtxGetCurrent, &context) == CUDA_SUCCESS && vg_handle_key(context) == stream->context;
 }
 

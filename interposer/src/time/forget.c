@@ -29,9 +29,7 @@ static bool vg_forget_close(struct vg_meter *meter, uint64_t key)
 {
 	bool launching = false;
 
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		struct vg_stream *stream = &meter->streams[i];
-
+	VG_EACH_STREAM(stream, meter) {
 		if (vg_handle_key(stream->handle) == key && !stream->thread && !stream->gone && stream->open &&
 		    vg_stream_segment(stream)->fresh)
 			launching |= !vg_segment_close(stream, false) && atomic_load(&stream->on_way->count) > 0;

@@ -20,8 +20,7 @@ static const uint64_t vg_unknown_ns = 1000000000;
 // stream's context, and a per-thread stream only in its thread.
 static enum vg_work_left vg_idle_ask(const struct vg_stream *stream, uint64_t context)
 {
-	bool made = stream->handle && stream->handle != vg_legacy_stream && !stream->thread;
-	bool elsewhere = !made && stream->context != context;
+	bool elsewhere = !vg_handle_is_created(stream->handle) && stream->context != context;
 	enum vg_work_left left;
 	CUcontext popped;
 
@@ -39,8 +38,7 @@ bool vg_idle_blind(struct vg_meter *meter, uint64_t context, uint64_t now)
 {
 	bool busy = false;
 
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		struct vg_stream *stream = &meter->streams[i];
+	VG_EACH_STREAM(stream, meter) {
 		enum vg_work_left left;
 
 		if (!stream->blind || !stream->open || stream->held)
@@ -104,16 +102,13 @@ static void vg_stream_waited(struct vg_meter *meter, struct vg_stream *stream, u
 static bool vg_stream_is_one_of(const struct vg_stream *stream, CUstream handle, uint64_t context,
 				uint64_t thread)
 {
-	bool made = handle && handle != vg_legacy_stream && !thread;
-
-	return !stream->gone && stream->handle == handle && stream->thread == thread && (made || stream->context == context);
+	return !stream->gone && stream->handle == handle && stream->thread == thread &&
+	       (vg_handle_is_created(handle) || stream->context == context);
 }
 
 void vg_idle_waited(struct vg_meter *meter, CUstream handle, uint64_t context, uint64_t thread, uint64_t now)
 {
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		struct vg_stream *stream = &meter->streams[i];
-
+	VG_EACH_STREAM(stream, meter) {
 		if (vg_stream_is_one_of(stream, handle, context, thread))
 			vg_stream_waited(meter, stream, now);
 	}
@@ -121,15 +116,14 @@ void vg_idle_waited(struct vg_meter *meter, CUstream handle, uint64_t context, u
 
 void vg_idle_context_waited(struct vg_meter *meter, uint64_t context, uint64_t now)
 {
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
-		if (meter->streams[i].context == context)
-			vg_stream_waited(meter, &meter->streams[i], now);
+	VG_EACH_STREAM(stream, meter)
+		if (stream->context == context)
+			vg_stream_waited(meter, stream, now);
 }
 
 void vg_idle_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now)
 {
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		struct vg_stream *stream = &meter->streams[i];
+	VG_EACH_STREAM(stream, meter) {
 		const struct vg_segment *segment = vg_stream_segment(stream);
 		bool per_thread = stream->thread != 0;
 
@@ -144,8 +138,7 @@ void vg_idle_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thr
 
 bool vg_idle_context_done(const struct vg_meter *meter, uint64_t context, uint64_t thread)
 {
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		const struct vg_stream *stream = &meter->streams[i];
+	VG_EACH_STREAM(stream, meter) {
 		bool per_thread = stream->thread != 0;
 
 		if (stream->gone || stream->held || stream->context != context || (per_thread && stream->thread != thread) ||

@@ -204,42 +204,31 @@ static struct vg_on_way *vg_on_way_of(struct vg_meter *meter, CUstream handle, u
 struct vg_stream *vg_meter_stream(struct vg_meter *meter, CUstream handle, uint64_t context,
 				  uint64_t thread)
 {
-	struct vg_stream *free_one = NULL;
+	struct vg_stream *stream = meter->last;
 
-	if (meter->last && vg_stream_is(meter->last, handle, context, thread))
-		return meter->last;
-	for (size_t i = 0; i < vg_meter_streams; i++) {
-		struct vg_stream *stream = &meter->streams[i];
-
-		if (vg_stream_is(stream, handle, context, thread)) {
-			meter->last = stream;
-			return stream;
-		}
-		if (!stream->used) {
-			free_one = stream;
-			break;
-		}
-	}
-	if (!free_one)
-		free_one = vg_stream_spare(meter);
-	*free_one = (struct vg_stream){.used = true, .handle = handle, .context = context,
-				       .thread = thread,
-				       .on_way = vg_on_way_of(meter, handle, context, thread)};
-	meter->last = free_one;
-	return free_one;
+	if (stream && vg_stream_is(stream, handle, context, thread))
+		return stream;
+	for (stream = meter->streams; stream < meter->streams + vg_meter_streams && stream->used; stream++)
+		if (vg_stream_is(stream, handle, context, thread))
+			return meter->last = stream;
+	if (stream == meter->streams + vg_meter_streams)
+		stream = vg_stream_spare(meter);
+	*stream = (struct vg_stream){.used = true, .handle = handle, .context = context, .thread = thread,
+				     .on_way = vg_on_way_of(meter, handle, context, thread)};
+	return meter->last = stream;
 }
 
 // vg_stream_remove removes a stream and moves the last stream to the removed stream's place, to
 // keep the table dense.
-static void vg_stream_remove(struct vg_meter *meter, size_t index, uint64_t now)
+static void vg_stream_remove(struct vg_meter *meter, struct vg_stream *stream, uint64_t now)
 {
-	size_t last = index;
+	struct vg_stream *last = stream;
 
-	vg_meter_empty(meter, &meter->streams[index], now);
-	while (last + 1 < vg_meter_streams && meter->streams[last + 1].used)
+	vg_meter_empty(meter, stream, now);
+	while (last + 1 < meter->streams + vg_meter_streams && last[1].used)
 		last++;
-	meter->streams[index] = meter->streams[last];
-	memset(&meter->streams[last], 0, sizeof meter->streams[last]);
+	*stream = *last;
+	memset(last, 0, sizeof *last);
 	meter->last = NULL;
 }
 
@@ -258,15 +247,13 @@ static bool vg_stream_go(struct vg_meter *meter, struct vg_stream *stream, uint6
 
 static void vg_meter_drop_stream(struct vg_meter *meter, CUstream handle, uint64_t now)
 {
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		struct vg_stream *stream = &meter->streams[i];
-
+	VG_EACH_STREAM(stream, meter) {
 		if (stream->handle != handle || stream->thread || stream->gone)
 			continue;
 		if (vg_stream_go(meter, stream, now))
 			return;
 		vg_meter_drop_events(stream);
-		vg_stream_remove(meter, i, now);
+		vg_stream_remove(meter, stream, now);
 		return;
 	}
 }
@@ -281,27 +268,12 @@ void vg_meter_drop_gone(struct vg_meter *meter)
 		any |= stream->gone;
 		if (stream->gone && !stream->held && stream->tail == stream->head) {
 			vg_meter_drop_events(stream);
-			vg_stream_remove(meter, i, vg_now());
+			vg_stream_remove(meter, stream, vg_now());
 		} else {
 			i++;
 		}
 	}
 	meter->gone = any;
-}
-
-// vg_meter_drop_all does not destroy events, because some of the events' contexts may have ended.
-void vg_meter_drop_all(struct vg_meter *meter)
-{
-	uint64_t now = vg_now();
-
-	atomic_store(&meter->stale, false);
-	while (meter->streams[0].used)
-		vg_stream_remove(meter, 0, now);
-	meter->base = meter->newer = NULL;
-	meter->renewing = false;
-	vg_probe_drop(&meter->probe);
-	vg_lead_drop(&meter->lead, meter->lead.context);
-	vg_estimates_forget(&meter->estimates);
 }
 
 // vg_meter_drop_of drops the records of a context other than its streams.
@@ -316,13 +288,27 @@ static void vg_meter_drop_of(struct vg_meter *meter, uint64_t context)
 	vg_lead_drop(&meter->lead, context);
 }
 
+// vg_meter_drop_all does not destroy events, because some of the events' contexts may have ended.
+void vg_meter_drop_all(struct vg_meter *meter)
+{
+	uint64_t now = vg_now();
+
+	atomic_store(&meter->stale, false);
+	while (meter->streams[0].used)
+		vg_stream_remove(meter, meter->streams, now);
+	vg_meter_drop_of(meter, meter->base_context);
+	vg_meter_drop_of(meter, meter->probe.context);
+	vg_meter_drop_of(meter, meter->lead.context);
+	vg_estimates_forget(&meter->estimates);
+}
+
 // vg_meter_hold holds the streams of a context until the result of the context's destruction is
 // known.
 static void vg_meter_hold(struct vg_meter *meter, uint64_t context, bool held)
 {
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
-		if (meter->streams[i].context == context)
-			meter->streams[i].held = held;
+	VG_EACH_STREAM(stream, meter)
+		if (stream->context == context)
+			stream->held = held;
 }
 
 // vg_meter_left drops a destroyed context, with the work that other threads launched during the
@@ -331,7 +317,7 @@ static void vg_meter_left(struct vg_meter *meter, uint64_t context, uint64_t now
 {
 	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used;) {
 		if (meter->streams[i].context == context)
-			vg_stream_remove(meter, i, now);
+			vg_stream_remove(meter, &meter->streams[i], now);
 		else
 			i++;
 	}
@@ -371,9 +357,7 @@ uint64_t vg_meter_since(const struct vg_meter *meter, uint64_t key)
 {
 	uint64_t since = 0;
 
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		const struct vg_stream *stream = &meter->streams[i];
-
+	VG_EACH_STREAM(stream, meter) {
 		for (uint32_t s = stream->tail; s != stream->head; s++) {
 			const struct vg_segment *segment = &stream->ring[s % vg_ring];
 
@@ -388,9 +372,8 @@ uint64_t vg_meter_busy_until(const struct vg_meter *meter)
 {
 	uint64_t until = 0;
 
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++)
-		if (meter->streams[i].idle_at > until)
-			until = meter->streams[i].idle_at;
+	VG_EACH_STREAM(stream, meter)
+		until = vg_max(until, stream->idle_at);
 	return until;
 }
 

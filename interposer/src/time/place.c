@@ -50,8 +50,7 @@ bool vg_place_context(const struct vg_work *work, CUcontext *context)
 
 	// If the driver does not report a stream's context, the stream counts as a stream of the
 	// current context.
-	if (stream && stream != vg_legacy_stream && stream != vg_per_thread_stream &&
-	    VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS)
+	if (vg_handle_is_created(stream) && VG_CALL(cuStreamGetCtx, stream, context) == CUDA_SUCCESS)
 		return *context != NULL;
 	return VG_CALL(cuCtxGetCurrent, context) == CUDA_SUCCESS && *context;
 }
@@ -107,14 +106,13 @@ void vg_place_meter(struct vg_ticket *ticket)
 {
 	struct vg_state *state = ticket->state;
 	const struct vg_work *work = &ticket->work;
-	bool own = work->stream == vg_per_thread_stream || (work->per_thread && !work->stream);
 	CUcontext context = NULL;
 	int index = vg_work_place(state, work, &context);
 
 	if (index < 0 || (!work->gpus && vg_limits_compute(&state->pages, (uint32_t)index) >= VG_PPM))
 		return;
 	ticket->context = vg_handle_key(context);
-	ticket->thread = own ? vg_thread_key() : 0;
+	ticket->thread = vg_handle_is_own(work->stream, work->per_thread) ? vg_thread_key() : 0;
 	ticket->device = (uint32_t)index;
 	ticket->meter = vg_meter_at(&state->meters[index], &state->pages, ticket->device);
 }

@@ -28,48 +28,27 @@ enum {
 // longest time for long work.
 static const uint64_t vg_sample_ns = 3000000000;
 
-// vg_event_make creates an event in the context of the stream, because an event must belong to the
-// context in which it is recorded. The thread's context differs if the stream belongs to a green
-// context.
-static bool vg_event_make(CUevent *event, const struct vg_stream *stream)
-{
-	CUcontext before = NULL;
-	CUresult result;
-	bool pushed;
-	int mode;
-
-	if (*event)
-		return true;
-	mode = vg_capture_relax();
-	pushed = stream->context && vg_handle_context() != stream->context &&
-		 VG_CALL(cuCtxPushCurrent_v2, (CUcontext)(uintptr_t)stream->context) == CUDA_SUCCESS;
-	result = VG_CALL(cuEventCreate, event, 0);
-	if (result)
-		*event = NULL;
-	if (pushed)
-		VG_CALL(cuCtxPopCurrent_v2, &before);
-	vg_capture_unrelax(mode);
-	return result == CUDA_SUCCESS;
-}
-
-// vg_record records an event in a stream, and reports whether it succeeded. vg_record records
-// nothing if the interposer must not touch the stream.
+// vg_record records an event in a stream, and reports whether it succeeded. vg_record creates the event
+// at the first use. vg_record records nothing if the interposer must not touch the stream.
 static bool vg_record(CUevent *event, struct vg_stream *stream, bool per_thread)
 {
 	CUresult result = CUDA_SUCCESS;
-	bool made;
+	int mode;
 
 	if (stream->blind || !vg_capture_touch_begin(stream->handle, per_thread))
 		return false;
-	made = vg_event_make(event, stream);
-	if (made)
-		result = per_thread ? VG_CALL(cuEventRecord_ptsz, *event, stream->handle) :
-				      VG_CALL(cuEventRecord, *event, stream->handle);
+	if (!*event) {
+		mode = vg_capture_relax();
+		result = vg_stream_event(event, stream->context, 0);
+		vg_capture_unrelax(mode);
+	}
+	if (result)
+		*event = NULL;
+	else
+		result = vg_stream_record(*event, stream->handle, per_thread);
 	vg_capture_touch_end();
-	if (made && !result)
-		return true;
-	stream->failures++;
-	return false;
+	stream->failures += result != CUDA_SUCCESS;
+	return result == CUDA_SUCCESS;
 }
 
 // ---- segments
@@ -101,9 +80,7 @@ static void vg_base_renew(struct vg_meter *meter, struct vg_stream *stream, uint
 // vg_others_busy reports whether other streams have had work since `since`.
 static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream *stream, uint64_t since)
 {
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		const struct vg_stream *other = &meter->streams[i];
-
+	VG_EACH_STREAM(other, meter) {
 		if (other != stream && (other->tail != other->head || other->idle_at > since))
 			return true;
 	}
@@ -114,8 +91,7 @@ static bool vg_others_busy(const struct vg_meter *meter, const struct vg_stream 
 // may have begun after these segments.
 static void vg_mark_many(struct vg_meter *meter, const struct vg_stream *stream)
 {
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		struct vg_stream *other = &meter->streams[i];
+	VG_EACH_STREAM(other, meter) {
 		uint32_t last = other->head + (other->open ? 1 : 0);
 
 		for (uint32_t s = other->tail; other != stream && s != last; s++)
@@ -178,18 +154,14 @@ static bool vg_begin_first(const struct vg_meter *meter, const struct vg_stream 
 static void vg_begin_record(struct vg_meter *meter, struct vg_stream *stream,
 			    struct vg_segment *segment, bool per_thread)
 {
-	uint64_t from;
+	uint64_t from = vg_now();
 	int64_t took;
 
-	if (!vg_event_make(&segment->begin, stream)) {
-		stream->failures++;
-		return;
-	}
-	from = vg_now();
 	segment->covered = segment->begun = vg_record(&segment->begin, stream, per_thread);
 	segment->begun_at = vg_now();
 	took = (int64_t)(segment->begun_at - from);
-	meter->recording = meter->recording && meter->recording < took ? meter->recording : took;
+	if (segment->begun && (!meter->recording || took < meter->recording))
+		meter->recording = took;
 }
 
 // vg_segment_begin opens a segment. On a stream with unfinished work, the segment is measured from
@@ -426,8 +398,7 @@ void vg_segment_close_all(struct vg_meter *meter, uint64_t context, uint64_t thr
 {
 	if (meter->pieces >= vg_many_pieces)
 		return;
-	for (size_t i = 0; i < vg_meter_streams && meter->streams[i].used; i++) {
-		struct vg_stream *stream = &meter->streams[i];
+	VG_EACH_STREAM(stream, meter) {
 		struct vg_segment *segment = vg_stream_segment(stream);
 
 		if (stream->open && !stream->held && stream->context == context &&

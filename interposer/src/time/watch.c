@@ -158,42 +158,47 @@ void vg_watch_context(CUcontext context)
 		vg_watch(&(struct vg_watched){.context = key});
 }
 
-void vg_watch_stream_waited(CUstream stream, bool per_thread)
+// vg_watch_waited locks the meter of the current GPU after a wait, and settles the work of unknown
+// length. vg_watch_waited returns NULL if there is no such meter, or the meter is stuck.
+static struct vg_meter *vg_watch_waited(void)
 {
 	struct vg_state *state = vg_throttle_state();
 	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
-	bool own = stream == vg_per_thread_stream || (per_thread && !stream);
-	bool made = stream && stream != vg_legacy_stream && !own;
-	uint64_t context = meter && !made ? vg_handle_context() : 0;
 
 	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
-		return;
+		return NULL;
 	vg_throttle_waited(state, meter);
-	vg_idle_waited(meter, stream, context, own ? vg_thread_key() : 0, vg_now());
+	return meter;
+}
+
+void vg_watch_stream_waited(CUstream stream, bool per_thread)
+{
+	struct vg_meter *meter = vg_watch_waited();
+
+	if (!meter)
+		return;
+	vg_idle_waited(meter, stream, vg_handle_is_created(stream) ? 0 : vg_handle_context(),
+		       vg_handle_is_own(stream, per_thread) ? vg_thread_key() : 0, vg_now());
 	vg_meter_unlock(meter);
 }
 
 void vg_watch_context_waited(CUcontext context)
 {
-	struct vg_state *state = vg_throttle_state();
-	uint64_t key = state ? vg_watch_current(context) : 0;
-	struct vg_meter *meter = key ? vg_watch_meter(state) : NULL;
+	struct vg_meter *meter = vg_watch_waited();
+	uint64_t key = meter ? vg_watch_current(context) : 0;
 
-	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
-		return;
-	vg_throttle_waited(state, meter);
-	vg_idle_context_waited(meter, key, vg_now());
-	vg_meter_unlock(meter);
+	if (key)
+		vg_idle_context_waited(meter, key, vg_now());
+	if (meter)
+		vg_meter_unlock(meter);
 }
 
 void vg_watch_other_waited(void)
 {
-	struct vg_state *state = vg_throttle_state();
-	struct vg_meter *meter = state ? vg_watch_meter(state) : NULL;
+	struct vg_meter *meter = vg_watch_waited();
 
-	if (!meter || !vg_meter_lock(meter, vg_meter_wait_ns))
+	if (!meter)
 		return;
-	vg_throttle_waited(state, meter);
 	vg_idle_other_waited(meter, vg_handle_context(), vg_thread_key(), vg_now());
 	vg_meter_unlock(meter);
 }
