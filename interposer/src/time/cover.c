@@ -32,8 +32,7 @@ int64_t vg_cover_add(struct vg_cover *covers, uint32_t *count, struct vg_cover s
 	while (at < *count && covers[at].to < stretch.from)
 		at++;
 	while (at < *count && covers[at].from <= stretch.to) {
-		fresh -= vg_least(covers[at].to, stretch.to) - vg_most(covers[at].from, stretch.from) > 0 ?
-				 vg_least(covers[at].to, stretch.to) - vg_most(covers[at].from, stretch.from) : 0;
+		fresh -= vg_least(covers[at].to, stretch.to) - vg_most(covers[at].from, stretch.from);
 		stretch.from = vg_least(stretch.from, covers[at].from);
 		stretch.to = vg_most(stretch.to, covers[at].to);
 		vg_cover_remove(covers, count, at);

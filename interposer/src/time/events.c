@@ -145,19 +145,6 @@ static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segmen
 	return took;
 }
 
-// vg_settle_unsure charges a segment that contains an unknown part of other containers' time. For
-// short work, a large excess counts as other containers' time. Long work is charged the whole
-// excess, because the work may have become longer. The other containers' charges are not deducted,
-// because the charges may belong to another time.
-static void vg_settle_unsure(struct vg_meter *meter, const struct vg_segment *segment, int64_t charged,
-			     int64_t took)
-{
-	int64_t more = took - charged;
-
-	if (segment->lengthy || more < charged / vg_varied)
-		meter->owed += more;
-}
-
 // vg_error returns the time by which the measured time of one piece of a segment may be too high,
 // in ns. On an idle stream, a part of the launch is between the begin event and the work.
 static uint64_t vg_error(const struct vg_meter *meter, const struct vg_segment *segment)
@@ -279,16 +266,17 @@ static void vg_settle_together(struct vg_meter *meter, const struct vg_segment *
 		vg_union_add(meter, segment, charged, took, now);
 }
 
-static void vg_settle_alone(struct vg_meter *meter, const struct vg_segment *segment,
-			    struct vg_took took)
+// vg_settle_alone corrects the charge of a segment of one stream. If the time may contain other
+// containers' slices, a large excess of short work counts as such slices. Long work is charged the
+// whole excess, because the work may have become longer. The other containers' charges are not
+// deducted, because the charges may belong to another time.
+static void vg_settle_alone(struct vg_meter *meter, const struct vg_segment *segment, struct vg_took took)
 {
 	int64_t charged = segment->charged - segment->early;
+	int64_t more = took.ns - charged;
 
-	if (!segment->fresh && !took.sure) {
-		vg_settle_unsure(meter, segment, charged, took.ns);
-		return;
-	}
-	meter->owed += took.ns - charged;
+	if (took.sure || segment->fresh || segment->lengthy || more < charged / vg_varied)
+		meter->owed += more;
 }
 
 // vg_segment_interval sets `interval` to the time between a segment's events, and reports whether

@@ -54,15 +54,22 @@ bool vg_idle_blind(struct vg_meter *meter, uint64_t context, uint64_t now)
 	return busy;
 }
 
-void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread)
+// vg_idle_is_due reports whether a stream should be idle by now, but has no event that shows its state.
+static bool vg_idle_is_due(struct vg_stream *stream, uint64_t now)
 {
 	const struct vg_segment *segment = vg_stream_segment(stream);
+
+	return stream->open && !stream->held && !segment->covered && !segment->fresh &&
+	       now > stream->idle_at + vg_idle_slack_ns;
+}
+
+void vg_idle_drain(struct vg_meter *meter, struct vg_stream *stream, uint64_t now, bool per_thread)
+{
 	enum vg_work_left left;
 
-	if (!stream->open || stream->blind || stream->held || segment->covered || segment->fresh ||
-	    now <= stream->idle_at + vg_idle_slack_ns)
+	if (stream->blind || !vg_idle_is_due(stream, now))
 		return;
-	if (segment->charged < vg_worth_a_look_ns && now - stream->idle_at < vg_idle_ns)
+	if (vg_stream_segment(stream)->charged < vg_worth_a_look_ns && now - stream->idle_at < vg_idle_ns)
 		return; // the query also costs time
 	left = vg_stream_ask(stream->handle, per_thread);
 	if (vg_stream_ended(left)) {
@@ -123,29 +130,17 @@ void vg_idle_context_waited(struct vg_meter *meter, uint64_t context, uint64_t n
 
 void vg_idle_other_waited(struct vg_meter *meter, uint64_t context, uint64_t thread, uint64_t now)
 {
-	VG_EACH_STREAM(stream, meter) {
-		const struct vg_segment *segment = vg_stream_segment(stream);
-		bool per_thread = stream->thread != 0;
-
-		// Streams that have an event, or will have an event, are not queried.
-		if (!stream->open || stream->held || segment->covered || segment->fresh || stream->context != context ||
-		    (per_thread && stream->thread != thread) || now <= stream->idle_at + vg_idle_slack_ns)
-			continue;
-		if (vg_stream_ask(stream->handle, per_thread) == vg_work_none)
+	VG_EACH_STREAM(stream, meter)
+		if (vg_stream_is_within(stream, context, thread) && vg_idle_is_due(stream, now) &&
+		    vg_stream_ask(stream->handle, stream->thread != 0) == vg_work_none)
 			vg_stream_waited(meter, stream, now);
-	}
 }
 
 bool vg_idle_context_done(const struct vg_meter *meter, uint64_t context, uint64_t thread)
 {
-	VG_EACH_STREAM(stream, meter) {
-		bool per_thread = stream->thread != 0;
-
-		if (stream->gone || stream->held || stream->context != context || (per_thread && stream->thread != thread) ||
-		    (!stream->open && stream->tail == stream->head))
-			continue;
-		if (vg_stream_ask(stream->handle, per_thread) == vg_work_left)
+	VG_EACH_STREAM(stream, meter)
+		if (!stream->gone && !stream->held && vg_stream_is_within(stream, context, thread) &&
+		    !vg_stream_is_empty(stream) && vg_stream_ask(stream->handle, stream->thread != 0) == vg_work_left)
 			return false;
-	}
 	return true;
 }

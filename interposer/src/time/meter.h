@@ -125,6 +125,13 @@ static inline bool vg_stream_is_empty(const struct vg_stream *stream)
 	return !stream->open && stream->tail == stream->head;
 }
 
+// vg_stream_is_within reports whether a thread whose current context is `context` may touch a stream.
+// A thread may not touch another thread's default stream.
+static inline bool vg_stream_is_within(const struct vg_stream *stream, uint64_t context, uint64_t thread)
+{
+	return stream->context == context && (!stream->thread || stream->thread == thread);
+}
+
 // vg_stream_is_full reports whether the stream has no free segment for work that must be measured
 // alone.
 static inline bool vg_stream_is_full(const struct vg_stream *stream)

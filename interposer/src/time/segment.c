@@ -401,12 +401,10 @@ void vg_segment_close_all(struct vg_meter *meter, uint64_t context, uint64_t thr
 	VG_EACH_STREAM(stream, meter) {
 		struct vg_segment *segment = vg_stream_segment(stream);
 
-		if (stream->open && !stream->held && stream->context == context &&
-		    (stream->thread == 0 || stream->thread == thread) &&
-		    !vg_capture_is_on(stream->handle, stream->thread != 0)) {
-			if (vg_segment_close(stream, stream->thread != 0) && now > stream->idle_at + vg_idle_slack_ns)
-				segment->idle += (int64_t)(now - stream->idle_at);
-		}
+		if (!stream->open || stream->held || !vg_stream_is_within(stream, context, thread) ||
+		    vg_capture_is_on(stream->handle, stream->thread != 0))
+			continue;
+		if (vg_segment_close(stream, stream->thread != 0) && now > stream->idle_at + vg_idle_slack_ns)
+			segment->idle += (int64_t)(now - stream->idle_at);
 	}
 }
-

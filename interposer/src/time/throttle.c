@@ -432,6 +432,9 @@ CUresult vg_throttle_finish(struct vg_ticket *ticket, CUresult result)
 
 static void vg_throttle_drop(struct vg_state *state, enum vg_end kind, uint64_t key)
 {
+	// Another context or stream may get the handle.
+	atomic_store(&state->place, 0);
+	atomic_store(&state->stream_place, 0);
 	for (size_t i = 0; i < VG_MAX_DEVICES; i++)
 		for (struct vg_meter *meter = atomic_load(&state->meters[i]); meter; meter = atomic_load(&meter->beside)) {
 			vg_forget(meter, kind, key);
@@ -445,21 +448,16 @@ static void vg_throttle_drop(struct vg_state *state, enum vg_end kind, uint64_t 
 
 void vg_throttle_drop_stream(struct vg_state *state, CUstream stream)
 {
-	atomic_store(&state->stream_place, 0); // another stream may get the handle
 	vg_throttle_drop(state, vg_end_stream, vg_handle_key(stream));
 }
 
 void vg_throttle_drop_context(struct vg_state *state, CUcontext context)
 {
-	atomic_store(&state->place, 0); // another context may get the address
-	atomic_store(&state->stream_place, 0);
 	vg_throttle_drop(state, vg_end_context, vg_handle_key(context));
 }
 
 void vg_throttle_left_context(struct vg_state *state, CUcontext context, bool ended)
 {
-	atomic_store(&state->place, 0);
-	atomic_store(&state->stream_place, 0);
 	vg_throttle_drop(state, ended ? vg_end_left : vg_end_kept, vg_handle_key(context));
 }
 
