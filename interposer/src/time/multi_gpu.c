@@ -8,7 +8,6 @@
 enum {
 	vg_phase_saved_ns = 6000000,    // balance with which a GPU that is out of step continues
 	vg_phase_debt_ns = 10000000,    // limit of the debt of a GPU that is behind
-	vg_phase_most_launches = 1 << 30, // launches of a phase: a larger count is forged
 	vg_phase_carried = 64,          // launches that a GPU may carry over after a phase's end
 };
 
@@ -24,11 +23,7 @@ static bool vg_phase_limited(uint32_t ppm)
 // GPU owed from the phase before.
 static int64_t vg_phase_had(const struct vg_container_device *device)
 {
-	int64_t had = (int64_t)(vg_load(&device->launches) - vg_load(&device->phase_goal));
-
-	if (had > vg_phase_most_launches)
-		return vg_phase_most_launches;
-	return had < -vg_phase_most_launches ? -vg_phase_most_launches : had;
+	return (int64_t)(vg_load(&device->launches) - vg_load(&device->phase_goal));
 }
 
 static int64_t vg_phase_most(const struct vg_usage_header *header, const uint32_t *ppm, uint32_t count)
@@ -36,8 +31,8 @@ static int64_t vg_phase_most(const struct vg_usage_header *header, const uint32_
 	int64_t most = 0;
 
 	for (uint32_t i = 0; i < count; i++)
-		if (vg_phase_limited(ppm[i]) && vg_phase_had(&header->devices[i]) > most)
-			most = vg_phase_had(&header->devices[i]);
+		if (vg_phase_limited(ppm[i]))
+			most = vg_most(most, vg_phase_had(&header->devices[i]));
 	return most;
 }
 
@@ -53,7 +48,7 @@ static bool vg_phase_in_step(const struct vg_usage_header *header, const uint32_
 
 		if (!vg_phase_limited(ppm[i]))
 			continue;
-		most = had > most ? had : most;
+		most = vg_max(most, had);
 		least = vg_min(least, had);
 	}
 	return most > 0 && least >= most - most / 4;
@@ -61,11 +56,8 @@ static bool vg_phase_in_step(const struct vg_usage_header *header, const uint32_
 
 static void vg_phase_close(struct vg_usage_header *header, const uint32_t *ppm, uint32_t count)
 {
-	uint64_t open = 1;
-
 	vg_store(&header->phase_reach, (uint64_t)vg_phase_most(header, ppm, count));
-	__atomic_compare_exchange_n(&header->phase_open, &open, 0, false, __ATOMIC_SEQ_CST,
-				    __ATOMIC_SEQ_CST);
+	vg_store(&header->phase_open, 0);
 }
 
 // vg_phase_begin opens a phase. A GPU with fewer launches than the others in the last phase may
@@ -75,12 +67,9 @@ static void vg_phase_begin(struct vg_usage_header *header, const uint32_t *ppm, 
 {
 	int64_t most = vg_phase_most(header, ppm, count);
 	bool in_step = vg_phase_in_step(header, ppm, count);
-	uint64_t open = 0;
 
-	if (!__atomic_compare_exchange_n(&header->phase_open, &open, 1, false, __ATOMIC_SEQ_CST,
-					 __ATOMIC_SEQ_CST) && open == 1)
+	if (__atomic_exchange_n(&header->phase_open, 1, __ATOMIC_SEQ_CST) == 1)
 		return; // another thread was faster
-	vg_store(&header->phase_open, 1);
 	vg_store(&header->phase_in_step, in_step);
 	for (uint32_t i = 0; i < count; i++) {
 		struct vg_container_device *device = &header->devices[i];
@@ -108,7 +97,7 @@ uint64_t vg_multi_gpu_lack(const struct vg_usage_header *header, const uint32_t 
 			continue;
 		balance = vg_bucket_peek(&header->devices[i], now, ppm[i]);
 		delay = vg_bucket_delay(balance, vg_bucket_target(ppm[i]), ppm[i]);
-		longest = delay > longest ? delay : longest;
+		longest = vg_max(longest, delay);
 		*spent |= balance < 1;
 	}
 	return longest;
