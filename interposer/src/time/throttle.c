@@ -180,27 +180,15 @@ static bool vg_launch_first(struct vg_launch *launch)
 	return false;
 }
 
-// vg_launch_in_flight reports whether the launch must wait because enough work is in flight. After
-// the wait of one launch has timed out, later launches do not wait until some of the work is done.
-static bool vg_launch_in_flight(const struct vg_launch *launch, uint64_t waited)
-{
-	struct vg_meter *meter = launch->meter;
-
-	if (meter->outstanding <= vg_in_flight_ns || meter->stuck == meter->settled + 1)
-		return false;
-	if (waited < vg_stuck_ns)
-		return true;
-	meter->stuck = meter->settled + 1;
-	return false;
-}
-
 // vg_launch_wait returns the time until the next check, in ns, or 0 if the work may be launched.
-// Every wait for the GPU is limited, because another thread or another GPU may wait for the delayed
-// work. A wait for allowance ends when the bucket is filled.
+// A wait for allowance ends when the bucket is filled. A wait for a first measurement ends
+// vg_stuck_ns after the last launch of the kind. Any other wait ends vg_stuck_ns after the launch
+// came, because another thread or another GPU may wait for the work. After a launch has waited in
+// vain for queued work, later launches do not wait until some of the work is done.
 static uint64_t vg_launch_wait(struct vg_launch *launch)
 {
-	uint64_t waited = launch->now - launch->came;
-	int64_t outstanding = launch->meter->outstanding;
+	struct vg_meter *meter = launch->meter;
+	bool late = launch->now - launch->came >= vg_stuck_ns;
 	uint64_t lack = vg_launch_lack(launch);
 	struct vg_phase phase;
 
@@ -221,14 +209,17 @@ static uint64_t vg_launch_wait(struct vg_launch *launch)
 		return launch->blind ? vg_shortest_sleep_ns :
 				       vg_bucket_delay(launch->balance, vg_launch_target(launch), launch->rate);
 	}
-	if (phase.wait && waited < vg_stuck_ns) {
+	if (phase.wait && !late) {
 		launch->slept = true;
 		return phase.wait;
 	}
-	if (vg_launch_first(launch) || (vg_launch_cannot_see(launch) && waited < vg_stuck_ns))
+	if (vg_launch_first(launch) || (vg_launch_cannot_see(launch) && !late))
 		return vg_shortest_sleep_ns;
-	if (vg_launch_in_flight(launch, waited))
-		return vg_min((uint64_t)(outstanding - vg_in_flight_ns) + vg_shortest_sleep_ns, vg_poll_ns);
+	if (meter->outstanding <= vg_in_flight_ns || meter->stuck == meter->settled + 1)
+		return 0;
+	if (!late)
+		return vg_min((uint64_t)(meter->outstanding - vg_in_flight_ns) + vg_shortest_sleep_ns, vg_poll_ns);
+	meter->stuck = meter->settled + 1;
 	return 0;
 }
 
