@@ -8,14 +8,13 @@
 
 enum {
 	vg_estimate_places = 8,          // slots that may hold a key
-	// vg_window_observations is the number of observations in a window. At least one observation
-	// contains no slice of another process, if the work is shorter than a slice. A window is short,
-	// because the GPU's clock rate may change.
+	// vg_window_observations is the number of observations in a window, and in the mean. At least
+	// one of them contains no slice of another process, if the work is shorter than a slice. A
+	// window is short, because the GPU's clock rate may change.
 	vg_window_observations = 8,
 	vg_nearness = 8,              // observations within 1/8 of the floor count as equally good
 	// Errors that differ by more than the factor vg_fineness are not comparable.
 	vg_fineness = 4,
-	vg_smoothing = 8,             // observations in the mean
 	// vg_look_again_ns is the time between two checks. The time doubles after each check
 	// without a finding.
 	vg_look_again_ns = 400000000,
@@ -100,7 +99,7 @@ static uint64_t vg_floor(const struct vg_class *class)
 // vg_estimate_average adds an observation to the mean, and its error to the mean error.
 static void vg_estimate_average(struct vg_class *class, uint64_t ns, uint64_t error)
 {
-	if (class->averaged < vg_smoothing)
+	if (class->averaged < vg_window_observations)
 		class->averaged++;
 	class->ns = (class->ns * (class->averaged - 1) + ns) / class->averaged;
 	class->error = (class->error * (class->averaged - 1) + error) / class->averaged;

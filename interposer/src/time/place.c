@@ -113,8 +113,7 @@ void vg_place_meter(struct vg_ticket *ticket)
 		return;
 	ticket->context = vg_handle_key(context);
 	ticket->thread = vg_handle_is_own(work->stream, work->per_thread) ? vg_thread_key() : 0;
-	ticket->device = (uint32_t)index;
-	ticket->meter = vg_meter_at(&state->meters[index], &state->pages, ticket->device);
+	ticket->meter = vg_meter_at(&state->meters[index], &state->pages, (uint32_t)index);
 }
 
 void vg_place_fill(struct vg_state *state, struct vg_ticket *ticket, const struct vg_work *work)

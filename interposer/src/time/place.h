@@ -30,7 +30,6 @@ struct vg_ticket {
 	struct vg_meter *meter; // NULL: the launch is not metered
 	struct vg_work work;
 	uint64_t context, thread;
-	uint32_t device;
 	int64_t charge;
 	uint64_t at; // vg_now at which the throttle admitted the launch
 	bool captured;    // before the launch, the stream was captured

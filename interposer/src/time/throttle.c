@@ -115,7 +115,7 @@ static struct vg_phase vg_launch_phase(const struct vg_launch *launch)
 	for (uint32_t i = 0; i < pages->device_count; i++)
 		ppm[i] = vg_limits_compute(pages, i);
 	return vg_multi_gpu_look(&pages->usage->header, ppm, pages->device_count,
-				 launch->ticket->device, launch->now);
+				 launch->meter->device, launch->now);
 }
 
 // vg_launch_lack refills the buckets of the other GPUs that the work uses. vg_launch_lack returns the
@@ -204,7 +204,7 @@ static uint64_t vg_launch_wait(struct vg_launch *launch)
 	if (launch->balance < vg_launch_target(launch)) {
 		// Dead processes are charged early, because their charge grows with time.
 		if (!launch->slept)
-			vg_slots_settle(&launch->ticket->state->pages, launch->ticket->device);
+			vg_slots_settle(&launch->ticket->state->pages, meter->device);
 		launch->slept = true;
 		return launch->blind ? vg_shortest_sleep_ns :
 				       vg_bucket_delay(launch->balance, vg_launch_target(launch), launch->rate);
@@ -345,7 +345,7 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 		return;
 	launch = (struct vg_launch){.ticket = ticket, .meter = ticket->meter};
 	vg_launch_admit(&launch, work);
-	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->device);
+	slot = vg_slot_device(&state->pages, (uint32_t)state->pages.slot, ticket->meter->device);
 	ticket->at = launch.now;
 	ticket->charge = vg_meter_charge(ticket->meter, launch.class);
 	ticket->meter->together = (launch.joins ? ticket->meter->together : 0) + ticket->charge;
@@ -353,7 +353,7 @@ void vg_throttle_enter(struct vg_state *state, struct vg_ticket *ticket, const s
 	if (ticket->charge >= vg_least_post_ns)
 		vg_post(&state->pages, ticket->meter);
 	vg_multi_gpu_launch(&state->pages.usage->header, state->pages.device_count,
-			    work->gpus | UINT32_C(1) << ticket->device);
+			    work->gpus | UINT32_C(1) << ticket->meter->device);
 	vg_tally(&slot->launches, 1);
 	if (launch.slept)
 		vg_tally(&slot->wait_ns, launch.now - launch.came);
