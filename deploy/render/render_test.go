@@ -620,3 +620,17 @@ func TestSchedulerEmulatesOlderClusters(t *testing.T) {
 		}
 	}
 }
+
+// TestEachKeyIsDescribed checks that config.toml describes each key, as the reference and the chart's
+// schema contain only this description.
+func TestEachKeyIsDescribed(t *testing.T) {
+	all, err := keys("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range all {
+		if k.comment == "" {
+			t.Errorf("config.toml does not describe %s", k.path)
+		}
+	}
+}
