@@ -225,7 +225,7 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 		{Event: fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete}, QueueingHintFn: p.afterDelete},
 		{Event: fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Update}, QueueingHintFn: p.afterUpdate},
 		{Event: fwk.ClusterEvent{Resource: fwk.TargetPod, ActionType: fwk.Update}, QueueingHintFn: p.afterUpdate},
-		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAnnotation | fwk.UpdateNodeAllocatable}, QueueingHintFn: p.afterNode},
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAnnotation | fwk.UpdateNodeAllocatable | fwk.UpdateNodeLabel}, QueueingHintFn: p.afterNode},
 	}, nil
 }
 
@@ -262,7 +262,7 @@ func (*Plugin) afterUpdate(_ klog.Logger, _ *corev1.Pod, old, changed any) (fwk.
 }
 
 // afterNode wakes a pod if a Node lists different GPUs than before, or has more of a resource that
-// the pod requests.
+// the pod requests. A move of the Node to another pool also wakes the pod.
 func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, old, changed any) (fwk.QueueingHint, error) {
 	before, after, err := util.As[*corev1.Node](old, changed)
 	if err != nil {
@@ -272,6 +272,10 @@ func (p *Plugin) afterNode(_ klog.Logger, pod *corev1.Pod, old, changed any) (fw
 		return fwk.QueueSkip, nil
 	}
 	if before == nil || before.Annotations[assign.GPUsAnnotation] != after.Annotations[assign.GPUsAnnotation] {
+		return fwk.Queue, nil
+	}
+	_, was := p.nodes.For(before.Labels)
+	if _, is := p.nodes.For(after.Labels); was != is {
 		return fwk.Queue, nil
 	}
 	for name := range request.Used([]*corev1.Pod{pod}, p.nodes.Config.Dialects) {

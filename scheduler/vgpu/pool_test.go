@@ -7,7 +7,11 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
@@ -101,6 +105,39 @@ func TestPoolsReadRequests(t *testing.T) {
 		pod := slots("new", 2)
 		if v, err := p.verdictOn(p.newAsking(read(t, p, pod), pod), m.info); v.fits != want || err != nil {
 			t.Errorf("%s slots: two slots beside one fit: %t, %v", label, v.fits, err)
+		}
+	}
+}
+
+// TestAnotherPoolWakesAPod checks that a label that moves a Node to another pool wakes waiting pods, since
+// the pool may have more slots. Other labels wake no pod.
+func TestAnotherPoolWakesAPod(t *testing.T) {
+	file, err := config.ParseFile([]byte("[[pool]]\nname = \"few\"\nnode_selector = \"slots=few\"\n[pool.node]\nslots_per_gpu = 1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPlugin(&nominating{}, file.Config)
+	p.nodes = file
+	node := func(labels map[string]string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: labels}}
+	}
+	waiting := podWith(corev1.ResourceList{corev1.ResourceName(file.Config.Dialects.Native.Memory): units(1)})
+	few := map[string]string{"slots": "few"}
+	for want, after := range map[fwk.QueueingHint]map[string]string{fwk.Queue: {"slots": "many"}, fwk.QueueSkip: {"slots": "few", "zone": "a"}} {
+		events, err := p.EventsToRegister(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := fwk.QueueSkip
+		for _, e := range events {
+			if framework.MatchClusterEvents(e.Event, fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.UpdateNodeLabel}) {
+				if got, err = e.QueueingHintFn(klog.Background(), waiting, node(few), node(after)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("the labels %v: got %v, want %v", after, got, want)
 		}
 	}
 }
