@@ -116,7 +116,7 @@ func (e *Events) try(device gonvml.Device) error {
 	if ret != gonvml.SUCCESS {
 		return nvmlError("subscribe to the driver's events", ret)
 	}
-	defer set.Free()
+	defer func() { _ = set.Free() }()
 	if ret := device.RegisterEvents(gonvml.EventTypeXidCriticalError, set); ret != gonvml.SUCCESS {
 		return nvmlError("subscribe to the GPU's events", ret)
 	}
