@@ -189,6 +189,15 @@ test_full() {
 	at_most "a full queue" longest_us 50000
 }
 
+# The interposer measures kernels of unknown length one by one. A program may launch many of them behind
+# a kernel that waits for the last one.
+test_unlike() {
+	driver
+	limit 900000
+	expect "unlike kernels behind a long kernel" unlike --kernel-us 100
+	at_most "unlike kernels behind a long kernel" longest_us 250000
+}
+
 # median VALUE… prints the median.
 median() { printf '%s\n' "$@" | sort -n | sed -n "$((($# + 1) / 2))p"; }
 
@@ -285,7 +294,7 @@ waits() {
 	[ "${took:-0}" -ge 300000 ] || fail "two GPUs $1: code waited ${took:-0} µs for a kernel of 500 ms: $output"
 }
 
-for name in ${SCENES:-captures event_waits blind unsaid beside crowd green full two_gpus pace}; do
+for name in ${SCENES:-captures event_waits blind unsaid beside crowd green full unlike two_gpus pace}; do
 	"test_$name"
 done
 [ "$failures" -eq 0 ] || exit 1

@@ -287,6 +287,29 @@ static int wl_scene_full(struct wl_scenes *scenes)
 	return failed ? -1 : 0;
 }
 
+// wl_scene_unlike launches kernels of many kinds behind a long kernel. `longest` is the time of all
+// launches.
+static int wl_scene_unlike(struct wl_scenes *scenes)
+{
+	enum { kinds = 40 };
+	struct wl_session *session = &scenes->session;
+	uint64_t ns = (uint64_t)(scenes->kernel_us * 1e3);
+	void *parameters[] = {&ns};
+	CUstream stream;
+	double began;
+
+	if (wl_new_stream(scenes, &stream) || wl_scene_launch(scenes, stream, wl_persistent_us))
+		return -1;
+	began = wl_now();
+	for (unsigned blocks = 3; blocks < 3 + kinds; blocks++)
+		if (wl_session_check(session, "cuLaunchKernel",
+				     WL_CALL(&session->driver, launch, session->spin, blocks, 1, 1, 1, 1, 1, 0, stream,
+					     parameters, NULL)))
+			return -1;
+	wl_scene_timed(scenes, began);
+	return wl_wait(scenes, stream);
+}
+
 // wl_scene_lazy uses code that the driver loads at its first use, beside work of another stream.
 static int wl_scene_lazy(struct wl_scenes *scenes)
 {
@@ -407,6 +430,7 @@ const struct wl_scene wl_wait_scenes[] = {
 	{"allocation", "a first allocation beside a kernel of half a second", wl_scene_allocation},
 	{"two-gpus", "a long kernel and a load of code on one GPU, kernels on the next GPU", wl_scene_two_gpus},
 	{"full", "a full queue and queries on one GPU, other streams on the next GPU", wl_scene_full},
+	{"unlike", "kernels of many kinds behind a long kernel", wl_scene_unlike},
 	{"lazy", "first uses of functions while other functions run", wl_scene_lazy},
 	{"call", "the driver's function --call, repeatedly", wl_scene_call},
 	{"constructor", "the load of a library whose constructor uses CUDA", wl_scene_constructor},

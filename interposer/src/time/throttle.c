@@ -184,13 +184,14 @@ static bool vg_launch_first(struct vg_launch *launch)
 // A wait for allowance ends when the bucket is filled. A wait for a first measurement ends
 // vg_stuck_ns after the last launch of the kind. Any other wait ends vg_stuck_ns after the launch
 // came, because another thread or another GPU may wait for the work. After a launch has waited in
-// vain for queued work, later launches do not wait until some of the work is done.
+// vain for unfinished work, later launches do not wait until some of the work is done.
 static uint64_t vg_launch_wait(struct vg_launch *launch)
 {
 	struct vg_meter *meter = launch->meter;
 	bool late = launch->now - launch->came >= vg_stuck_ns;
 	uint64_t lack = vg_launch_lack(launch);
 	struct vg_phase phase;
+	bool blind;
 
 	if (lack) {
 		launch->slept = true;
@@ -213,14 +214,17 @@ static uint64_t vg_launch_wait(struct vg_launch *launch)
 		launch->slept = true;
 		return phase.wait;
 	}
-	if (vg_launch_first(launch) || (vg_launch_cannot_see(launch) && !late))
+	if (vg_launch_first(launch))
 		return vg_shortest_sleep_ns;
-	if (meter->outstanding <= vg_in_flight_ns || meter->stuck == meter->settled + 1)
+	blind = vg_launch_cannot_see(launch);
+	if ((!blind && meter->outstanding <= vg_in_flight_ns) || meter->stuck == meter->settled + 1)
 		return 0;
-	if (!late)
-		return vg_min((uint64_t)(meter->outstanding - vg_in_flight_ns) + vg_shortest_sleep_ns, vg_poll_ns);
-	meter->stuck = meter->settled + 1;
-	return 0;
+	if (late) {
+		meter->stuck = meter->settled + 1;
+		return 0;
+	}
+	return blind ? vg_shortest_sleep_ns :
+		       vg_min((uint64_t)(meter->outstanding - vg_in_flight_ns) + vg_shortest_sleep_ns, vg_poll_ns);
 }
 
 // vg_stream_context returns the context of a created stream.
