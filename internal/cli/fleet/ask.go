@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
+	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
@@ -60,6 +61,7 @@ func (f *Fleet) run(ctx context.Context, a Agent, in io.Reader, out io.Writer, c
 		return fmt.Errorf("ask the agent on %s: %w", a.Node, err)
 	}
 	complaint := &tail{}
+	ctx = klog.NewContext(ctx, klog.Logger{}) // client-go also logs errors of streams that the caller ends
 	if err := either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: complaint}); err != nil {
 		return explain(a, complaint.String(), err)
 	}
