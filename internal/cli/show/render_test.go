@@ -270,11 +270,11 @@ func TestWhereToAsk(t *testing.T) {
 }
 
 func TestOneLine(t *testing.T) {
-	for text, want := range map[string]string{
-		"": "", " a\n\tb ": "a b", "ü…": "ü…", "a\x1b[2J\x9b\u202eb\xff": "a?[2J\ufffd?b\ufffd",
+	for _, tt := range []struct{ text, want string }{
+		{"", ""}, {" a\n\tb ", "a b"}, {"ü…", "ü…"}, {"a\x1b[2J\x9b\u202eb\xff", "a?[2J\ufffd?b\ufffd"},
 	} {
-		if got := OneLine(text); got != want {
-			t.Errorf("OneLine(%q) = %q, want %q", text, got, want)
+		if got := OneLine(tt.text); got != tt.want {
+			t.Errorf("OneLine(%q) = %q, want %q", tt.text, got, tt.want)
 		}
 	}
 }

@@ -45,12 +45,12 @@ func (d *Driver) Processes() (map[string][]gpu.Process, error) {
 // 535.86 write longer entries than NVML documents. go-nvml then reads wrong entries, and the driver
 // writes beyond the end of go-nvml's buffer.
 func usableLists(lib gonvml.Interface) error {
-	version, ret := lib.SystemGetDriverVersion()
+	version, _ := lib.SystemGetDriverVersion() // "" if the query fails
 	var branch, release int
-	if n, _ := fmt.Sscanf(version, "%d.%d", &branch, &release); ret != gonvml.SUCCESS || n < 2 || branch != 535 || release < 43 || release >= 98 {
-		return nil
+	if n, _ := fmt.Sscanf(version, "%d.%d", &branch, &release); n == 2 && branch == 535 && release >= 43 && release < 98 {
+		return fmt.Errorf("the NVIDIA driver %s lists processes in a wrong format: install 535.104.05 or later", version)
 	}
-	return fmt.Errorf("the NVIDIA driver %s lists processes in a wrong format: install 535.104.05 or later", version)
+	return nil
 }
 
 // encoders returns the processes with a session of the video encoder. NVML does not report the
