@@ -110,7 +110,7 @@ struct vg_stream {
 
 // VG_EACH_STREAM is a loop over the recorded streams of a meter. The loop must not remove streams.
 #define VG_EACH_STREAM(stream, meter)                                                             \
-	for (__typeof__(&(meter)->streams[0]) stream = (meter)->streams;                          \
+	for (__auto_type stream = &(meter)->streams[0];                                           \
 	     stream < (meter)->streams + vg_meter_streams && stream->used; stream++)
 
 // vg_stream_segment returns the segment that accepts work, or the next segment to open.
