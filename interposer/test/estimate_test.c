@@ -63,25 +63,6 @@ static void test_estimate_follows_the_clock(void)
 	CHECK_EQUAL(class->ns, 260000);
 }
 
-// A program that waits for its work is measured in samples. Without other processes, each sample
-// follows the clock.
-static void test_estimate_follows_the_clock_by_samples(void)
-{
-	struct vg_class *class = vg_estimate_of(&estimates, 15, 50000);
-	uint64_t now = start;
-
-	class->alone = true;
-	for (int sample = 0; sample < 20; sample++) {
-		uint64_t ns = sample / 5 % 2 ? 290000 : 150000;
-
-		now += vg_window_ns;
-		vg_estimate_observe(class, ns + 3000000, 500, now); // the program was interrupted
-		for (int i = 0; i < 3; i++)
-			vg_estimate_observe(class, ns, 500, now += ms);
-		CHECK_EQUAL(class->ns, ns);
-	}
-}
-
 // Beside other streams of the process, few observations measure the work alone.
 static void test_estimate_waits_for_work_alone(void)
 {
@@ -255,7 +236,6 @@ int main(void)
 	test_estimate_keeps_to_the_least();
 	test_estimate_follows_a_change();
 	test_estimate_follows_the_clock();
-	test_estimate_follows_the_clock_by_samples();
 	test_estimate_waits_for_work_alone();
 	test_estimate_is_a_mean_without_the_first();
 	test_estimate_is_a_mean_of_rough_ones();

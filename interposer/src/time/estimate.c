@@ -12,6 +12,9 @@ enum {
 	// one of them contains no slice of another process, if the work is shorter than a slice. A
 	// window is short, because the GPU's clock rate may change.
 	vg_window_observations = 8,
+	// vg_window_ns is the length of a check. While the process's other streams have work, which
+	// most observations contain, vg_window_ns is also the least length of a window.
+	vg_window_ns = 100000000,
 	vg_nearness = 8,              // observations within 1/8 of the floor count as equally good
 	// Errors that differ by more than the factor vg_fineness are not comparable.
 	vg_fineness = 4,
@@ -215,11 +218,6 @@ void vg_estimate_observe(struct vg_class *class, uint64_t ns, uint64_t error, ui
 	}
 	if (vg_much_finer(class->error, error) && ns <= class->ns + error)
 		return;
-	// Without other processes, an old minimum only shows that the GPU's clock was faster.
-	if (class->alone && !class->company && now - class->opened >= vg_window_ns) {
-		vg_window_turn(class, now);
-		class->floor = 0;
-	}
 	if (class->seen >= vg_window_observations && (!class->company || now - class->opened >= vg_window_ns))
 		vg_window_turn(class, now);
 	class->seen++;

@@ -16,10 +16,6 @@
 
 enum {
 	vg_classes = 1024,
-	// vg_window_ns is the time for which observations count without other processes on the GPU,
-	// and the length of a check. While the process's other streams have work, which most
-	// observations contain, vg_window_ns is the least length of a window.
-	vg_window_ns = 100000000,
 	vg_varied = 16, // work varies if its time exceeds its charge by over 1/16
 };
 
@@ -41,7 +37,6 @@ struct vg_class {
 	uint32_t to_see;   // pieces that the current sample still needs
 	bool measured;
 	bool company;      // the last observation was beside work of the process's other streams
-	bool alone;        // the last observation was without other processes on the GPU
 	uint16_t also;     // bit mask of the other GPUs that the work uses
 	// Launches do not read the fields below.
 	uint32_t looks;    // consecutive checks without a finding

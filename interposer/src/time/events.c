@@ -177,7 +177,6 @@ static void vg_observe(struct vg_meter *meter, const struct vg_segment *segment,
 	if (ns == 0 || (took.unpaid && class->measured))
 		return; // the events did not measure the work
 	class->company = segment->many;
-	class->alone = vg_others_none(meter->pages, meter->device);
 	// If the length varies, the minimum does not predict the length of other pieces. For short
 	// work of constant length, pieces without other containers' slices are better than pieces
 	// with deductions.

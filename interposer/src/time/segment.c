@@ -7,7 +7,6 @@
 #include "driver/capture.h"
 #include "driver/handle.h"
 #include "driver/stream.h"
-#include "others.h"
 
 enum {
 	vg_segment_ns = 1000000,     // work between two events
@@ -99,36 +98,26 @@ static void vg_mark_many(struct vg_meter *meter, const struct vg_stream *stream)
 	}
 }
 
-// vg_sample_interval returns the time between two samples of a class beside other processes. Each
-// sample then costs time, because the event before the work starts the process's slice. A kernel as
-// long as a slice may need a second slice after that event. Long work is therefore sampled less
-// often.
+// vg_sample_interval returns the time between two samples of a class. Each sample costs time,
+// because the event before the work starts the process's slice. A kernel as long as a slice may
+// need a second slice after that event. Long work is therefore sampled less often.
 static uint64_t vg_sample_interval(const struct vg_class *class)
 {
 	bool lengthy = class->ns >= vg_lengthy_ns;
 	uint32_t later = class->samples - vg_first_samples;
 
+	if (class->samples < vg_first_samples)
+		return 0;
 	later = later < vg_samplings ? later : vg_samplings;
 	return vg_min((uint64_t)vg_early_sample_ns << (later + (lengthy ? 2 : 0)),
 		      lengthy ? 2 * vg_sample_ns : vg_sample_ns);
 }
 
-static bool vg_sample_due(const struct vg_meter *meter, const struct vg_class *class, uint64_t now)
-{
-	uint64_t since = now - class->sampled;
-
-	if (class->samples < vg_first_samples)
-		return true;
-	return since >= vg_window_ns &&
-	       (since >= vg_sample_interval(class) || vg_others_none(meter->pages, meter->device));
-}
-
 // vg_sample reports whether a segment becomes a sample: known work that runs alone, measured from
 // its beginning. A sample of short work has several pieces, because pieces may differ.
-static bool vg_sample(const struct vg_meter *meter, struct vg_class *class, const struct vg_segment *segment,
-		      uint64_t now)
+static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, uint64_t now)
 {
-	bool due = vg_estimate_is_known(class, now) && vg_sample_due(meter, class, now);
+	bool due = vg_estimate_is_known(class, now) && now - class->sampled >= vg_sample_interval(class);
 
 	if (due) {
 		class->sampled = now;
@@ -185,7 +174,7 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 	stream->open = true;
 	if (stream->blind)
 		return;
-	sample = vg_sample(meter, class, segment, now);
+	sample = vg_sample(class, segment, now);
 	segment->solo |= sample;
 	if (segment->many)
 		vg_base_renew(meter, stream, now, per_thread);
