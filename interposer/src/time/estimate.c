@@ -142,33 +142,29 @@ static void vg_estimate_doubt(struct vg_class *class, uint64_t now)
 {
 	uint64_t pause = (uint64_t)vg_look_again_ns << vg_min(class->looks, vg_look_doublings);
 
-	if (class->unsteady > now || now + vg_window_ns < class->look + pause)
+	if (class->unsteady > now || (class->looked && now - class->looked < pause))
 		return;
 	class->looks++;
+	class->looked = now;
 	class->look = now + vg_window_ns;
-	class->unsure = (struct vg_sum){0};
-}
-
-// vg_estimate_unsure records a time that may contain other containers' slices.
-static void vg_estimate_unsure(struct vg_class *class, int64_t charged, int64_t more, uint64_t now)
-{
-	vg_sum_add(&class->unsure, charged, more);
-	if (vg_sum_varies(&class->unsure))
-		vg_estimate_doubt(class, now);
+	class->waited = class->unsure = (struct vg_sum){0};
 }
 
 void vg_estimate_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now)
 {
-	bool is_long = waited > vg_much_longer * charged + vg_waited_slack_ns;
-
-	vg_estimate_unsure(class, charged, is_long ? waited - charged : 0, now);
+	vg_sum_add(&class->waited, charged, waited > vg_much_longer * charged + vg_waited_slack_ns ?
+						    waited - charged : 0);
+	if (vg_sum_varies(&class->waited))
+		vg_estimate_doubt(class, now);
 }
 
 void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now)
 {
 	class->to_see -= class->to_see > 0;
 	if (!sure) {
-		vg_estimate_unsure(class, charged, more, now);
+		vg_sum_add(&class->unsure, charged, more);
+		if (vg_sum_varies(&class->unsure))
+			vg_estimate_doubt(class, now);
 		return;
 	}
 	vg_sum_add(&class->sure, charged, more);

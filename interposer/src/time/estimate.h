@@ -40,13 +40,15 @@ struct vg_class {
 	uint16_t also;     // bit mask of the other GPUs that the work uses
 	// Launches do not read the fields below.
 	uint32_t looks;    // consecutive checks without a finding
+	uint64_t looked;   // start of the last check, as vg_now
 	uint64_t error;    // possible error of the estimate, from the errors of its measurements
 	uint64_t floor;    // minimum of the previous window
 	uint64_t lowest;   // minimum of the current window; 0: none yet
 	uint32_t seen;     // observations in the current window
 	uint32_t averaged; // observations in the mean, up to a few
-	struct vg_sum unsure; // of times that may contain other containers' slices
-	struct vg_sum sure;   // of times without other containers' slices
+	struct vg_sum waited; // from the time that programs waited for the work
+	struct vg_sum unsure; // from events, with other containers' slices between them
+	struct vg_sum sure;   // from events, without other containers' slices
 };
 
 // vg_estimate_is_known reports whether the class has been measured and its length does not vary. A
