@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nri-vgpu/nri-vgpu/test/timed"
 )
@@ -126,4 +127,17 @@ func TestOddCardsExist(t *testing.T) {
 			t.Errorf("there is no card %s", name)
 		}
 	}
+}
+
+// TestClockVaries checks that a limit holds for a program that waits for each kernel, while the
+// GPU's clock varies. The interposer measures such a program in samples, until the samples show that
+// the length of the kernels varies.
+func TestClockVaries(t *testing.T) {
+	timed.Test(func(t testing.TB) {
+		m := newMachineOf(t, filepath.Join(profileDir, "r580-h200.conf"), cards(t)["power-limited"])
+		tenants := []tenant{{30, "sync", "200"}}
+		pids := m.compete("cap", tenants)
+		time.Sleep(3 * time.Second)
+		wantLimits(t, tenants, m.sharesOf(pids, 8*time.Second))
+	})(t)
 }

@@ -7,6 +7,7 @@
 #include "driver/capture.h"
 #include "driver/handle.h"
 #include "driver/stream.h"
+#include "others.h"
 
 enum {
 	vg_segment_ns = 1000000,     // work between two events
@@ -19,6 +20,7 @@ enum {
 	// vg_early_sample_ns is the first pause between two later samples. The pause doubles with
 	// each sample.
 	vg_early_sample_ns = 400000000,
+	vg_alone_sample_ns = 100000000, // pause between two samples without other processes
 	vg_samplings = 4,            // limit of the doublings; vg_sample_ns also limits the pause
 	vg_sample_pieces = 4,        // pieces in a sample of short work
 };
@@ -98,16 +100,19 @@ static void vg_mark_many(struct vg_meter *meter, const struct vg_stream *stream)
 	}
 }
 
-// vg_sample_interval returns the time between two samples of a class. Each sample costs time,
-// because the event before the work starts the process's slice. A kernel as long as a slice may
+// vg_sample_interval returns the time between two samples of a class. Without other processes,
+// frequent samples soon find work whose length varies with the GPU's clock. Beside other processes,
+// each sample costs time, because the event before the work starts the process's slice. A kernel as long as a slice may
 // need a second slice after that event. Long work is therefore sampled less often.
-static uint64_t vg_sample_interval(const struct vg_class *class)
+static uint64_t vg_sample_interval(const struct vg_meter *meter, const struct vg_class *class)
 {
 	bool lengthy = class->ns >= vg_lengthy_ns;
 	uint32_t later = class->samples - vg_first_samples;
 
 	if (class->samples < vg_first_samples)
 		return 0;
+	if (vg_others_none(meter->pages, meter->device))
+		return vg_alone_sample_ns;
 	later = later < vg_samplings ? later : vg_samplings;
 	return vg_min((uint64_t)vg_early_sample_ns << (later + (lengthy ? 2 : 0)),
 		      lengthy ? 2 * vg_sample_ns : vg_sample_ns);
@@ -115,9 +120,10 @@ static uint64_t vg_sample_interval(const struct vg_class *class)
 
 // vg_sample reports whether a segment becomes a sample: known work that runs alone, measured from
 // its beginning. A sample of short work has several pieces, because pieces may differ.
-static bool vg_sample(struct vg_class *class, const struct vg_segment *segment, uint64_t now)
+static bool vg_sample(const struct vg_meter *meter, struct vg_class *class, const struct vg_segment *segment,
+		      uint64_t now)
 {
-	bool due = vg_estimate_is_known(class, now) && now - class->sampled >= vg_sample_interval(class);
+	bool due = vg_estimate_is_known(class, now) && now - class->sampled >= vg_sample_interval(meter, class);
 
 	if (due) {
 		class->sampled = now;
@@ -174,7 +180,7 @@ static void vg_segment_begin(struct vg_meter *meter, struct vg_stream *stream,
 	stream->open = true;
 	if (stream->blind)
 		return;
-	sample = vg_sample(class, segment, now);
+	sample = vg_sample(meter, class, segment, now);
 	segment->solo |= sample;
 	if (segment->many)
 		vg_base_renew(meter, stream, now, per_thread);
