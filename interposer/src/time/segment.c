@@ -104,14 +104,15 @@ static void vg_mark_many(struct vg_meter *meter, const struct vg_stream *stream)
 // frequent samples soon find work whose length varies with the GPU's clock. Beside other processes,
 // each sample costs time, because the event before the work starts the process's slice. A kernel as long as a slice may
 // need a second slice after that event. Long work is therefore sampled less often.
-static uint64_t vg_sample_interval(const struct vg_meter *meter, const struct vg_class *class)
+static uint64_t vg_sample_interval(const struct vg_meter *meter, const struct vg_class *class, uint64_t now)
 {
 	bool lengthy = class->ns >= vg_lengthy_ns;
 	uint32_t later = class->samples - vg_first_samples;
 
 	if (class->samples < vg_first_samples)
 		return 0;
-	if (vg_others_none(meter->pages, meter->device))
+	// The look at other processes costs time, too.
+	if (now - class->sampled < vg_alone_sample_ns || vg_others_none(meter->pages, meter->device))
 		return vg_alone_sample_ns;
 	later = later < vg_samplings ? later : vg_samplings;
 	return vg_min((uint64_t)vg_early_sample_ns << (later + (lengthy ? 2 : 0)),
@@ -123,7 +124,7 @@ static uint64_t vg_sample_interval(const struct vg_meter *meter, const struct vg
 static bool vg_sample(const struct vg_meter *meter, struct vg_class *class, const struct vg_segment *segment,
 		      uint64_t now)
 {
-	bool due = vg_estimate_is_known(class, now) && now - class->sampled >= vg_sample_interval(meter, class);
+	bool due = vg_estimate_is_known(class, now) && now - class->sampled >= vg_sample_interval(meter, class, now);
 
 	if (due) {
 		class->sampled = now;
