@@ -193,6 +193,20 @@ static void test_look(void)
 	CHECK(vg_estimate_is_known(&class, now + 19 * second));
 }
 
+// If the clock slows down, the first pieces of the next sample show it. Neither a long time without
+// an excess nor a recent check delays the finding.
+static void test_slower_clock(void)
+{
+	struct vg_class class = {.key = 1, .ns = piece, .measured = true};
+
+	take(&class, 100000, 0, second);
+	take(&class, 1, piece, second);
+	take(&class, 100, 0, second);
+	CHECK(vg_estimate_is_known(&class, second));
+	take(&class, 3, piece, second + 200 * ms);
+	CHECK(!vg_estimate_is_known(&class, second + 200 * ms));
+}
+
 // A program that waits for a processor may wait long for a piece. If excesses are frequent, the
 // work may be the cause.
 static void test_waited_long(void)
@@ -242,6 +256,7 @@ int main(void)
 	test_estimate_keeps_to_the_finest();
 	test_more_classes_than_places();
 	test_look();
+	test_slower_clock();
 	test_waited_long();
 	test_rare_long_pieces();
 	return 0;

@@ -152,6 +152,45 @@ static void test_long_work_behind_short_work(void)
 	program_ns = &clock_ns;
 }
 
+// A program waits for each piece of work, on a GPU that no other process uses. After a long time, the
+// GPU's clock begins to vary. The first pieces of the next sample show the change. The meter then
+// charges the actual time.
+static void test_clock_that_varies(void)
+{
+	static struct vg_meter meter = {.pages = &pages};
+	const uint64_t launch_ns = 3000, phase_ns = 500000000, constant_ns = 5000000000;
+	CUstream handle = stream_of(1, 0);
+	struct vg_stream *stream = vg_meter_stream(&meter, handle, 1, 0);
+	struct vg_class *class = vg_estimate_of(&meter.estimates, 1, 50000);
+	uint64_t begin = clock_ns;
+	uint64_t now = begin;
+	int64_t charged = 0, took = 0;
+
+	program_ns = &now;
+	while (clock_ns - begin < 2 * constant_ns) {
+		bool varies = clock_ns - begin >= constant_ns;
+		uint64_t ns = varies && (clock_ns - begin) / phase_ns % 2 == 0 ? 286000 : 154000;
+
+		if (!varies)
+			charged = took = meter.owed = 0;
+		charged += (int64_t)class->ns;
+		took += (int64_t)ns;
+		if (vg_segment_before(&meter, stream, class, (int64_t)class->ns, now, false)) {
+			clock_ns += ns;
+			vg_segment_after(&meter, stream, false);
+		} else {
+			clock_ns += ns;
+		}
+		now = clock_ns;
+		vg_events_read(&meter, now);
+		vg_idle_waited(&meter, handle, 1, 0, now);
+		now = clock_ns += launch_ns + ns * 7 / 3;
+	}
+	charged += meter.owed;
+	CHECK(charged > took - took / 50 && charged < took + took / 50);
+	program_ns = &clock_ns;
+}
+
 static void test_contexts_in_turn(void)
 {
 	static struct vg_meter meter = {.pages = &pages};
@@ -358,6 +397,7 @@ int main(void)
 	test_more_streams_than_records();
 	test_short_work();
 	test_long_work_behind_short_work();
+	test_clock_that_varies();
 	test_contexts_in_turn();
 	test_launching();
 	test_failed_launches();

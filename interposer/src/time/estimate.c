@@ -137,6 +137,15 @@ bool vg_estimate_is_doubtful(const struct vg_class *class, uint64_t now)
 	return class->unsteady > now || class->look > now;
 }
 
+// vg_estimate_look starts a check of a class. A check has its own sum, because the clock may have
+// just changed, after a long time without an excess.
+static void vg_estimate_look(struct vg_class *class, uint64_t now)
+{
+	class->looked = now;
+	class->look = now + vg_window_ns;
+	class->waited = class->unsure = class->check = (struct vg_sum){0};
+}
+
 // vg_estimate_doubt starts a check of a class, if the last check was long enough ago.
 static void vg_estimate_doubt(struct vg_class *class, uint64_t now)
 {
@@ -145,9 +154,7 @@ static void vg_estimate_doubt(struct vg_class *class, uint64_t now)
 	if (class->unsteady > now || (class->looked && now - class->looked < pause))
 		return;
 	class->looks++;
-	class->looked = now;
-	class->look = now + vg_window_ns;
-	class->waited = class->unsure = (struct vg_sum){0};
+	vg_estimate_look(class, now);
 }
 
 void vg_estimate_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now)
@@ -167,14 +174,15 @@ void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, 
 			vg_estimate_doubt(class, now);
 		return;
 	}
+	if (more > 0 && !vg_estimate_is_doubtful(class, now))
+		vg_estimate_look(class, now);
 	vg_sum_add(&class->sure, charged, more);
-	if (class->unsteady > now ? more > 0 : vg_sum_varies(&class->sure)) {
+	vg_sum_add(&class->check, charged, more);
+	if (class->unsteady > now ? more > 0 : vg_sum_varies(&class->sure) || vg_sum_varies(&class->check)) {
 		class->unsteady = now + vg_unsteady_ns;
 		class->sure = (struct vg_sum){0};
 		class->samples = 0; // a class that is known again has no samples
 		class->looks = 0;
-	} else if (more > 0) {
-		vg_estimate_doubt(class, now);
 	}
 }
 

@@ -39,7 +39,7 @@ struct vg_class {
 	bool company;      // the last observation was beside work of the process's other streams
 	uint16_t also;     // bit mask of the other GPUs that the work uses
 	// Launches do not read the fields below.
-	uint32_t looks;    // consecutive checks without a finding
+	uint32_t looks;    // consecutive checks for unsure excesses without a finding
 	uint64_t looked;   // start of the last check, as vg_now
 	uint64_t error;    // possible error of the estimate, from the errors of its measurements
 	uint64_t floor;    // minimum of the previous window
@@ -49,6 +49,7 @@ struct vg_class {
 	struct vg_sum waited; // from the time that programs waited for the work
 	struct vg_sum unsure; // from events, with other containers' slices between them
 	struct vg_sum sure;   // from events, without other containers' slices
+	struct vg_sum check;  // the same, since the start of the last check
 };
 
 // vg_estimate_is_known reports whether the class has been measured and its length does not vary. A
@@ -78,8 +79,8 @@ void vg_estimate_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t e
 
 // vg_estimate_compare records that measured work of the class took `more` ns beyond its charge, or
 // no longer than its charge if `more` is 0. `sure` is true if the time contains no slices of other
-// processes. One sure excess, or several unsure excesses, start a check of the class, unless the
-// last check was recent. During a check, the meter measures each piece and deducts other
+// processes. One sure excess starts a check of the class. Several unsure excesses start a check,
+// unless the last check was recent. During a check, the meter measures each piece and deducts other
 // containers' slices.
 void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now);
 

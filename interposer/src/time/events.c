@@ -125,13 +125,11 @@ static struct vg_took vg_own_part(struct vg_meter *meter, const struct vg_segmen
 	struct vg_took took = {.ns = interval, .fresh = fresh};
 	int64_t claim, part;
 
-	if (!segment->lengthy)
-		return took;
 	if (vg_others_none(meter->pages, meter->device)) {
 		took.sure = true;
 		return took;
 	}
-	if (!vg_probes_pass(meter, segment))
+	if (!segment->lengthy || !vg_probes_pass(meter, segment))
 		return took;
 	claim = vg_probe_others(&meter->probe, segment->end, interval, &took.sure);
 	if (!took.sure && !segment->fresh)
