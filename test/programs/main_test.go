@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package programs runs CUDA programs of other projects, from Debian's packages, on simulated GPUs.
-// The programs are ffmpeg, programs that gcc compiles for NVIDIA's GPUs (OpenMP, OpenACC), and
-// Numba's layer over the driver. Each program runs natively and under limits, with each driver of
-// gpusim/profiles. Run `make build` first.
+// The programs are ffmpeg, programs that gcc compiles for NVIDIA's GPUs (OpenMP, OpenACC), Halide's
+// pipelines, and Numba's layer over the driver. Each program runs natively and under limits, with
+// each driver of gpusim/profiles. Run `make build` first.
 //
 // A simulated GPU does not compute. The tests check the programs' calls, copies, grants and
 // refusals. The simulator reports the memory that the programs really held.
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) (int, error) {
 	err := debian.Install("test/programs", "real CUDA programs, some 300 MB",
-		"ffmpeg", "gcc-12", "gcc-12-offload-nvptx", "libgomp-plugin-nvptx1", "nvptx-tools", "python3-numba")
+		"ffmpeg", "gcc-12", "gcc-12-offload-nvptx", "libgomp-plugin-nvptx1", "nvptx-tools", "python3-halide", "python3-numba")
 	if err != nil {
 		return 1, err
 	}
