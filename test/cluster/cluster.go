@@ -104,10 +104,10 @@ func newCluster(o Options, r record) (*Cluster, error) {
 	if c.config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig()); err != nil {
 		return nil, fmt.Errorf("kubeconfig of cluster %s: %w", r.Name, err)
 	}
-	// The machine's proxy, if any, does not know the cluster. Tests may send requests without a
-	// rate limit.
+	// The machine's proxy, if any, does not know the cluster. A client's rate limit would delay
+	// requests that a test measures.
 	c.config.Proxy = directly
-	c.config.QPS, c.config.Burst = 200, 400
+	c.config.QPS = -1
 	if c.client, err = kubernetes.NewForConfig(c.config); err != nil {
 		return nil, fmt.Errorf("client of cluster %s: %w", r.Name, err)
 	}
