@@ -77,13 +77,11 @@ func (h *Hook) asking() []guardfile.Pod {
 	return slices.Compact(asking)
 }
 
-// holders returns the pods that hold GPUs.
+// holders returns the pods that hold GPUs, once for each container.
 func (h *Hook) holders() []guardfile.Pod {
 	var holders []guardfile.Pod
-	for _, uid := range h.opts.Ledger.Holders() {
-		if held := h.opts.Ledger.Pod(uid); len(held) > 0 {
-			holders = append(holders, guardfile.Pod{UID: uid, Namespace: held[0].Namespace, Name: held[0].Pod})
-		}
+	for _, a := range h.opts.Ledger.Allocations() {
+		holders = append(holders, guardfile.Pod{UID: a.PodUID, Namespace: a.Namespace, Name: a.Pod})
 	}
 	return holders
 }

@@ -152,10 +152,7 @@ func (l stubLog) Errorf(ctx context.Context, format string, args ...any) {
 	l.log(ctx, slog.LevelError, format, args)
 }
 
-func (l stubLog) log(ctx context.Context, level slog.Level, format string, args []any) { //nolint:contextcheck // without a context there is none to inherit
-	if ctx == nil {
-		ctx = context.Background()
-	}
+func (l stubLog) log(ctx context.Context, level slog.Level, format string, args []any) {
 	if l.Enabled(ctx, level) {
 		l.Log(ctx, level, fmt.Sprintf(format, args...))
 	}

@@ -89,10 +89,6 @@ func (h *Hook) Sweep() {
 	h.audit()
 	h.completeAll()
 	h.mu.Unlock()
-	holders := map[string]bool{}
-	for _, uid := range h.opts.Ledger.Holders() {
-		holders[uid] = true
-	}
 	// Files of a released pod may remain after a failed removal, or if the store renamed the pod's
 	// assignment. The listing may take long, so Sweep does not hold h.mu.
 	left, err := h.opts.Store.Pods()
@@ -100,10 +96,7 @@ func (h *Hook) Sweep() {
 		h.opts.Log.Error("failed to list the containers' files", "error", err)
 		return
 	}
-	for _, uid := range left {
-		holders[uid] = true
-	}
-	for uid := range holders {
+	for _, uid := range append(h.opts.Ledger.Holders(), left...) {
 		h.PodGone(uid) // each call takes the lock anew, because handlers wait for the lock
 	}
 }
@@ -124,9 +117,6 @@ func (h *Hook) dropUnreported(now time.Time) {
 		return !failed && !c.process.ended(h.opts.Proc)
 	})
 	maps.DeleteFunc(unadjusted, func(_ string, c liveContainer) bool { return !c.process.ended(h.opts.Proc) })
-	if len(live)+len(unadjusted) == 0 {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.DeleteFunc(h.live, func(id string, c liveContainer) bool {

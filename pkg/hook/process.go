@@ -22,9 +22,6 @@ type firstProcess struct {
 // findProcess returns the process that currently has this id. proc is the proc file system
 // of the host's pid namespace.
 func findProcess(proc string, pid int) firstProcess {
-	if pid == 0 {
-		return firstProcess{}
-	}
 	start, err := startTime(proc, pid)
 	if err != nil {
 		return firstProcess{}

@@ -44,7 +44,6 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 		if _, err := h.opts.Ledger.Place(asked, c.Name); err != nil {
 			return err
 		}
-		delete(h.reserved, uid)
 		return h.reserve(uid, h.opts.Ledger.Pod(uid))
 	}
 	return nil

@@ -208,7 +208,7 @@ func (h *Hook) completeAll() {
 // the resize were lost.
 func (h *Hook) sizesOnPage(a placement.Allocation) placement.Allocation {
 	page, err := h.opts.Store.Limits(a.PodUID, a.Container)
-	if held, ok := h.opts.Ledger.Get(a.PodUID, a.Container); err != nil || ok && held.Resized || len(page) != len(a.Devices) {
+	if err != nil || len(page) != len(a.Devices) {
 		return a
 	}
 	devices, differ := slices.Clone(a.Devices), false
