@@ -136,6 +136,9 @@ static void test_peek(void)
 		CHECK_EQUAL(vg_bucket_peek(&device, 10000 * (uint64_t)ms, half), cases[i].want);
 	}
 	CHECK_EQUAL(vg_bucket_peek(&(struct vg_container_device){.bucket_ns = 5}, start, half), vg_bucket_idle_cap);
+	// A second counts, to the nanosecond.
+	CHECK_EQUAL(vg_bucket_peek(&(struct vg_container_device){.bucket_ns = (uint64_t)(-2000 * (int64_t)ms)},
+				   4000 * (uint64_t)ms, VG_PPM), -1000 * (int64_t)ms);
 	// No time is earned before the last refill, at any rate.
 	CHECK_EQUAL(vg_bucket_peek(&(struct vg_container_device){.bucket_ns = 5, .bucket_filled_ns = start + 1}, start,
 				   VG_PPM), 5);
@@ -264,6 +267,15 @@ static void test_delay(void)
 	CHECK_EQUAL(vg_bucket_delay(0, ms, 999), 1000 * ms);
 }
 
+// A launch waits for at most 0.4 ms of allowance, and for at most 20 ms.
+static void test_target(void)
+{
+	CHECK_EQUAL(vg_bucket_target(VG_PPM), 400000);
+	CHECK_EQUAL(vg_bucket_target(20001), 400000);
+	CHECK_EQUAL(vg_bucket_target(10000), 200000);
+	CHECK_EQUAL(vg_bucket_target(1000), 20000);
+}
+
 static void test_rate_of_leases(void)
 {
 	struct vg_lease lease = {700000, start};
@@ -290,6 +302,7 @@ int main(void)
 	test_bucket_is_bounded();
 	test_bucket_counts_what_is_spent();
 	test_delay();
+	test_target();
 	test_rate_of_leases();
 	return 0;
 }
