@@ -105,3 +105,25 @@ func TestMirrorsAreListedByName(t *testing.T) {
 		return err == nil && slices.Equal(got, want)
 	})
 }
+
+// TestAGrantIsListed checks that the list has a pod whose container was created before the watch
+// delivered the pod.
+func TestAGrantIsListed(t *testing.T) {
+	n := newNode(t)
+	n.keepAsking()
+	n.waitAsking()
+	n.pod("u", "main=1024")
+	mustCreate(t, n, "u")
+	n.waitAsking("u")
+}
+
+// TestUnchangedPodsAreReadOnce checks that the hook does not parse an unchanged pod again, since a
+// tenant's pod may have thousands of containers.
+func TestUnchangedPodsAreReadOnce(t *testing.T) {
+	n := newNode(t)
+	n.crowd("u", floodAsks, 1, false)
+	n.hook.askingPods()
+	if got := testing.AllocsPerRun(5, func() { n.hook.askingPods() }); got > floodAsks/2 {
+		t.Errorf("an unchanged pod with %d requests costs %v allocations", floodAsks, got)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
@@ -291,4 +292,52 @@ func TestBothSchedulersAgreeOrNone(t *testing.T) {
 	if _, err := n.create("differs"); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
+}
+
+// TestAStaticPodHoldsItsGPU checks that a static pod holds its GPU under the UID that the runtime
+// reports. The UID of the pod's mirror differs.
+func TestAStaticPodHoldsItsGPU(t *testing.T) {
+	const hash = "0123456789abcdef0123456789abcdef"
+	n := newNode(t)
+	mirror := n.pod("mirror", "main=1024")
+	n.api.change(func() {
+		asMirror(mirror, hash)
+		n.api.pods[hash] = mirror
+	})
+	spec := mustCreate(t, n, hash)
+	wantEnv(t, spec, adjust.VisibleDevices, n.on(hash))
+	if err := start(n, hash, spec); err != nil {
+		t.Error(err)
+	}
+	if n.ledger.Holds("mirror") {
+		t.Error("the mirror holds GPUs, too")
+	}
+}
+
+// TestNothingIsReservedForABadRequest checks that a reservation needs a valid request, and the
+// runtime's list of containers.
+func TestNothingIsReservedForABadRequest(t *testing.T) {
+	n := newNode(t)
+	invalid := n.pod("invalid", "main=1024")
+	n.api.change(func() { invalid.Spec.Containers[0].Resources.Limits["alnair/vgpu-memory"] = resource.MustParse("1") })
+	if err := n.hook.Reserve(invalid); err == nil || !strings.Contains(err.Error(), "two dialects") {
+		t.Errorf("got %v", err)
+	}
+	n.hook.synchronized = false
+	if err := n.hook.Reserve(n.pod("u", "main=1024")); err != nil {
+		t.Error(err)
+	}
+	if held := n.ledger.Allocations(); len(held) != 0 {
+		t.Errorf("%+v is held", held)
+	}
+}
+
+// TestAUIDThatIsNoNameOfADirectory checks that a container of a pod with such a UID is refused.
+func TestAUIDThatIsNoNameOfADirectory(t *testing.T) {
+	n := newNode(t)
+	n.pod("a/b", "main=1024")
+	if _, err := n.create("a/b"); err == nil || !strings.Contains(err.Error(), "failed to name the directory of its files") {
+		t.Errorf("got %v", err)
+	}
+	n.wantLive()
 }

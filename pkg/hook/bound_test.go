@@ -168,12 +168,18 @@ func TestTheAPIServerHangs(t *testing.T) {
 func testTheAPIServerHangs(t testing.TB) {
 	n := newNode(t)
 	n.api.change(func() { n.api.away = true })
-	inTime(t, "CreateContainer", func() error { _, err := n.create("unknown"); return err }, true)
+	inTime(t, "CreateContainer", func() error {
+		_, err := n.create("unknown")
+		if err == nil || !strings.Contains(err.Error(), "whether the node reaches the API server") {
+			t.Errorf("the refusal does not name the API server: %v", err)
+		}
+		return err
+	}, true)
 }
 
-// boxed creates a mount namespace with a container's files at the paths where the runtime
-// mounts them.
-func boxed(t testing.TB, n *node, spec *rspec.Spec) *mountns.Namespace {
+// boxed creates a mount namespace with other mounts, and then a container's files at the paths where the
+// runtime mounts them.
+func boxed(t testing.TB, n *node, spec *rspec.Spec, binds ...mountns.Bind) *mountns.Namespace {
 	t.Helper()
 	image := t.TempDir()
 	if err := os.Mkdir(filepath.Join(image, "tmp"), 0o755); err != nil {
@@ -185,7 +191,6 @@ func boxed(t testing.TB, n *node, spec *rspec.Spec) *mountns.Namespace {
 	if err := os.MkdirAll(filepath.Join(n.cfg.Paths.InstallDir, "1", paths.StandIns), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	var binds []mountns.Bind
 	for _, m := range ourfiles.Ours(describe(nil, &api.Container{Mounts: api.FromOCIMounts(spec.Mounts)}).Mounts) {
 		binds = append(binds, mountns.Bind{From: m.Source, To: m.Destination})
 	}

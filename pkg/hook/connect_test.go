@@ -9,16 +9,21 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
@@ -161,5 +166,115 @@ func TestTheStubsMessagesGoToTheLog(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("at %v the log is %q, want %q", level, got, want)
 		}
+	}
+}
+
+// record is a log that several goroutines write.
+type record struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
+}
+
+func (r *record) count(message string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Count(r.text.String(), message)
+}
+
+// TestConnectionsAreReported checks that the hook reports and logs each registration and each loss of
+// the connection once.
+func TestConnectionsAreReported(t *testing.T) {
+	var log record
+	var changes atomic.Int64
+	n := newNode(t, func(n *node) {
+		n.log = slog.New(slog.NewTextHandler(&log, nil))
+		n.changed = func() { changes.Add(1) }
+	})
+	logged := func(message string, want int) {
+		t.Helper()
+		eventually.Holds(t, 10*time.Second, message+" is logged", func() bool { return log.count(message) == want })
+	}
+	logged("registered with the container runtime", 1)
+	n.stopRuntime()
+	logged("lost connection to the container runtime", 1)
+	n.startRuntime()
+	n.waitRegistered()
+	logged("registered with the container runtime", 2)
+	if got := changes.Load(); got != 3 {
+		t.Errorf("%d changes of the registration were reported, want 3", got)
+	}
+}
+
+// TestAMissingSocketIsReported checks that the error of an attempt names the setting of the socket.
+func TestAMissingSocketIsReported(t *testing.T) {
+	n := newNode(t)
+	n.stopHook()
+	n.hook.opts.Config.NRI.SocketPath = filepath.Join(n.dir, "missing.sock")
+	if err := n.hook.session(t.Context()); err == nil || !strings.Contains(err.Error(), "nri.socket_path") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestAttemptsToConnect checks that the plugin soon tries to connect about once a second, and that the
+// log has one line about all attempts.
+func TestAttemptsToConnect(t *testing.T) {
+	dir, err := os.MkdirTemp("", "hook")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	files, err := store.New(filepath.Join(dir, "containers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Default()
+	cfg.NRI.SocketPath = filepath.Join(dir, "nri.sock")
+	cfg.NRI.PluginIndex = "" // each attempt fails after it has connected
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.NRI.SocketPath})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var log record
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		New(Options{Config: cfg, Store: files, Log: slog.New(slog.NewTextHandler(&log, nil))}).Serve(ctx)
+	})
+	if err := listener.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	attempts := 0
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			break
+		}
+		conn.Close()
+		attempts++
+	}
+	if attempts < 30 || attempts > 70 {
+		t.Errorf("%d attempts within 30 s", attempts)
+	}
+	if got := log.count("lost connection to the container runtime"); got != 1 {
+		t.Errorf("the log has %d lines about the attempts, want 1", got)
+	}
+}
+
+// TestAttemptsAreSpread checks that the agents of a cluster do not connect at the same moments.
+func TestAttemptsAreSpread(t *testing.T) {
+	least, most := time.Hour, time.Duration(0)
+	for range 1000 {
+		d := jitter(time.Second)
+		least, most = min(least, d), max(most, d)
+	}
+	if least < 500*time.Millisecond || least > 600*time.Millisecond || most < 900*time.Millisecond || most >= time.Second {
+		t.Errorf("the pauses are from %v to %v, want 0.5 s to 1 s", least, most)
 	}
 }

@@ -297,3 +297,35 @@ func TestAPodIsReservedAtOnce(t *testing.T) {
 		t.Errorf("after a restart the pod holds %d allocations, want %d", len(held), floodAsks)
 	}
 }
+
+// TestAReservationIsWrittenOnce checks that the second container of a pod writes the file for all
+// containers only if another program has removed the file. A pod with one container needs no such file.
+func TestAReservationIsWrittenOnce(t *testing.T) {
+	n := newNode(t)
+	n.crowd("u", 3, 1, false)
+	file := filepath.Join(n.cfg.Paths.RunDir, "containers", "u", "assignments.json")
+	var files []os.FileInfo
+	for i, name := range []string{"c0", "c1", "c2"} {
+		if i == 2 {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := n.ask(sandbox("u"), name); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, info)
+	}
+	if !os.SameFile(files[0], files[1]) {
+		t.Error("the second container wrote the file again")
+	}
+	n.pod("single", "main=1024")
+	mustCreate(t, n, "single")
+	if n.hook.opts.Store.Reserved("single") {
+		t.Error("a pod with one container has a file for all containers")
+	}
+}

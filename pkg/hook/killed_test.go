@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -160,5 +163,82 @@ func TestFilesOfTheLastRelease(t *testing.T) {
 	}
 	if len(held) != 3 {
 		t.Errorf("the pod holds %d allocations, want 3", len(held))
+	}
+}
+
+// TestAPodOfTheLastReleaseIsReserved checks a pod with the files of only some of its containers. Once
+// the agent has placed the other containers, the agent persists all allocations of the pod.
+func TestAPodOfTheLastReleaseIsReserved(t *testing.T) {
+	const asks = 4
+	n := newNode(t)
+	n.crowd("u", asks, 1, false)
+	for i := range 2 {
+		a := placement.Allocation{
+			PodUID: "u", Namespace: "ns", Pod: "pod-u", Container: fmt.Sprint("c", i), Kind: "init", Position: i, Dialect: "native",
+			Devices: []placement.Device{{UUID: gpuB, MemoryBytes: mib, Slots: 1}},
+		}
+		if err := n.hook.opts.Store.Rewrite(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.stopHook()
+	n.startHook()
+	for _, name := range []string{"c0", "c2"} { // c3 has no file of its own
+		if _, err := n.ask(sandbox("u"), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.stopHook()
+	n.startHook()
+	if held := n.hook.Held("u"); len(held) != asks {
+		t.Errorf("the pod holds %d allocations, want %d", len(held), asks)
+	}
+}
+
+// TestWithoutItsFilesAContainerIsRefused checks that the hook creates no container whose allocation or
+// whose pod's allocations it cannot write.
+func TestWithoutItsFilesAContainerIsRefused(t *testing.T) {
+	for name, blocked := range map[string]func(n *node) (path string, directory bool){
+		"the pod's file": func(n *node) (string, bool) {
+			return filepath.Join(filepath.Dir(n.containerDir("u")), "assignments.json"), true
+		},
+		"the container's file":   func(n *node) (string, bool) { return filepath.Join(n.containerDir("u"), "assignment.json"), true },
+		"the socket's directory": func(n *node) (string, bool) { return paths.Agent(n.cfg.Paths.RunDir), false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			n.pod("u", "main=1024", "side=1024")
+			path, directory := blocked(n)
+			if directory {
+				write(t, filepath.Join(path, "in the way"), "")
+			} else {
+				write(t, path, "in the way")
+			}
+			if _, err := n.create("u"); err == nil || !strings.Contains(err.Error(), "the agent failed to write its limits") {
+				t.Errorf("got %v", err)
+			}
+			n.wantLive()
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+			mustCreate(t, n, "u")
+			n.wantLive("u")
+		})
+	}
+}
+
+// TestTheSocketsDirectoryIsOpen checks that the processes of any user in a container reach the agent's
+// socket, also if another program has removed the socket's directory.
+func TestTheSocketsDirectoryIsOpen(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o022))
+	n := newNode(t)
+	n.pod("u", "main=1024")
+	dir := paths.Agent(n.cfg.Paths.RunDir)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	mustCreate(t, n, "u")
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the directory has the mode %v: %v", info, err)
 	}
 }

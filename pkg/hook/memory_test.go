@@ -65,6 +65,7 @@ func TestSynchronizeKeepsLittle(t *testing.T) {
 	long := []string{adjust.VisibleDevices + "=void", "LONG=" + strings.Repeat("x", length)}
 	for i := range containers {
 		pod := sandbox(fmt.Sprint("u", i))
+		pod.Annotations = map[string]string{"long": strings.Repeat("x", length/4)}
 		n.pod(pod.GetUid(), "main")
 		n.keep(pod, &api.Container{Id: fmt.Sprint("c", i), PodSandboxId: pod.GetId(), Name: "main", Env: long, Args: long})
 	}

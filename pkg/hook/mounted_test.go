@@ -18,6 +18,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/container/ourfiles"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/test/mountns"
 )
 
 const testPID = 4711
@@ -152,6 +153,20 @@ func TestStartWithHiddenFilesIsRefused(t *testing.T) {
 	}
 	if err := startWithPID(spec); err == nil {
 		t.Error("it was started without its ld.so.preload")
+	}
+}
+
+// TestAStartWithAVolumeAboveOurFilesIsRefused checks that the hook refuses to start a container if a
+// link in the image leads a volume above nri-vgpu's files.
+func TestAStartWithAVolumeAboveOurFilesIsRefused(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=1024")
+	spec := mustCreate(t, n, "u")
+	container := fromSpec(sandbox("u"), "main", spec)
+	container.Pid = uint32(boxed(t, n, spec, mountns.Bind{From: t.TempDir(), To: "/run"}).PID)
+	err := n.runtime.StartContainer(t.Context(), &api.StartContainerRequest{Pod: sandbox("u"), Container: container})
+	if err == nil || !strings.Contains(err.Error(), "would lie in a volume, by a volumeMount that a link in the image leads to /run") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -107,3 +107,28 @@ func TestNoClientStartsWithoutTheDaemon(t *testing.T) {
 		t.Error("a container was restarted without the daemon")
 	}
 }
+
+// asked is a daemon that serves all GPUs. asked contains the GPUs of the last question.
+type asked struct{ uuids []string }
+
+func (a *asked) Ready(uuids []string) error {
+	a.uuids = uuids
+	return nil
+}
+
+// TestTheDaemonIsAskedForTheGPUs checks that a container needs the service on its own GPUs. No
+// container is created for a service that the configuration no longer sets.
+func TestTheDaemonIsAskedForTheGPUs(t *testing.T) {
+	n := newNode(t, withMPS)
+	daemon := &asked{}
+	n.hook.opts.MPS = daemon
+	n.pod("u", "main=4096")
+	mustCreate(t, n, "u")
+	if !slices.Equal(daemon.uuids, []string{gpuA}) {
+		t.Errorf("the daemon was asked for %v", daemon.uuids)
+	}
+	n.hook.opts.MPS = nil
+	if _, err := n.create("u"); err == nil || !strings.Contains(err.Error(), "sharing.method") {
+		t.Errorf("got %v", err)
+	}
+}

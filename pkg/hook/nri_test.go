@@ -18,6 +18,7 @@ import (
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	"github.com/nri-vgpu/nri-vgpu/internal/machine"
@@ -64,6 +65,9 @@ func TestContainerThatAsksForNothingSeesNothing(t *testing.T) {
 		n.pod("u", "main")
 		spec := mustCreate(t, n, "u")
 		wantEnv(t, spec, adjust.VisibleDevices, "void")
+		if mark := spec.Annotations[paths.AdjustedAnnotation]; mark != "withheld" {
+			t.Errorf("the guard reads the mark %q", mark)
+		}
 		spec = mustCreate(t, n, "u", addEnv(adjust.VisibleDevices+"=all"))
 		wantEnv(t, spec, adjust.VisibleDevices, "void")
 		if _, ok := mountAt(spec, paths.ContainerLimits); ok {
@@ -301,12 +305,17 @@ func TestVolumesAboveOursAreRefused(t *testing.T) {
 	n := newNode(t)
 	n.pod("part", "main=1024")
 	n.pod("whole", "main=16384")
+	allTime := n.pod("all-time", "main=16384")
+	n.api.change(func() {
+		allTime.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-cores"] = resource.MustParse("100")
+	})
 	for _, destination := range []string{"/etc", "/run", "/run/", "/usr/local", "/usr/x/..", "/"} {
 		_, err := n.create("part", addMount(destination))
 		if err == nil || !strings.Contains(err.Error(), "would lie in a volume") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v", destination, err)
 		}
 		mustCreate(t, n, "whole", addMount(destination))
+		mustCreate(t, n, "all-time", addMount(destination))
 	}
 	if _, ok := n.ledger.Get("part", "main"); ok {
 		t.Error("what was refused holds a GPU")
@@ -361,6 +370,9 @@ func TestWhatCannotBeKnownIsRefused(t *testing.T) {
 	}
 	if waited := time.Since(begin); waited > 2*time.Second {
 		t.Errorf("the runtime's patience ended before ours: %v", waited)
+	}
+	if events := n.told.all(); len(events) != 0 {
+		t.Errorf("Events about pods that the API server did not return: %q", events)
 	}
 	// A container keeps its allocation.
 	wantEnv(t, mustCreate(t, n, "slow"), adjust.VisibleDevices, gpuA)
@@ -500,5 +512,10 @@ func TestStartOfAContainerCreatedWithoutUsIsRefused(t *testing.T) {
 	}
 	if err := start(n, "none", &rspec.Spec{Process: &rspec.Process{Env: []string{adjust.VisibleDevices + "=all"}}}); err == nil {
 		t.Error("started with all GPUs")
+	}
+	invalid := n.pod("invalid", "main=1024")
+	n.api.change(func() { invalid.Spec.Containers[0].Resources.Limits["alnair/vgpu-memory"] = resource.MustParse("1") })
+	if err := start(n, "invalid", bare); err == nil {
+		t.Error("started with an invalid request")
 	}
 }

@@ -147,6 +147,13 @@ func TestLiveDirs(t *testing.T) {
 		t.Errorf("%d changes were told of 4", changes)
 	}
 	n.exit("a")
+	changes = 0
+	n.stopRuntime()
+	n.startRuntime()
+	n.waitRegistered()
+	if want("b"); changes != 1 {
+		t.Errorf("%d changes were told of the runtime's new list", changes)
+	}
 	n.stopHook()
 	n.startHook()
 	want("b")

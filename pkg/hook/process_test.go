@@ -59,11 +59,13 @@ func TestFirstProcess(t *testing.T) {
 		}
 		born(t, proc, 7, "300")
 	}
-	if err := os.WriteFile(filepath.Join(proc, "7", "stat"), []byte("7 (a) S 1 2"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if p.ended(proc) || findProcess(proc, 7) != (firstProcess{}) {
-		t.Error("a process is known by a stat without its start")
+	for _, stat := range []string{"7 (a) S 1 2", "7 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18"} {
+		if err := os.WriteFile(filepath.Join(proc, "7", "stat"), []byte(stat), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if p.ended(proc) || findProcess(proc, 7) != (firstProcess{}) {
+			t.Error("a process is known by a stat without its start")
+		}
 	}
 	if self := findProcess("/proc", os.Getpid()); self.start == "" || self.ended("/proc") {
 		t.Errorf("this process is %+v", self)
@@ -175,16 +177,23 @@ func TestAllocationsWithoutARequestAreReported(t *testing.T) {
 	n := newNode(t)
 	pod := n.pod("u", "main=4096")
 	n.pod("v", "main=4096")
-	mustCreate(t, n, "u")
-	mustCreate(t, n, "v")
+	both := n.pod("w", "main=1024", "side=1024")
+	n.pod("gone", "main=1024")
+	for _, uid := range []string{"u", "v", "w", "gone"} {
+		mustCreate(t, n, uid)
+	}
 	n.stopHook()
-	n.api.change(func() { pod.Spec.Containers[0].Resources.Limits = nil })
+	n.api.change(func() {
+		pod.Spec.Containers[0].Resources.Limits = nil
+		both.Spec.Containers[1].Resources.Limits = nil
+		delete(n.api.pods, "gone")
+	})
 	n.startHook()
 	for range 2 {
 		n.hook.Sweep()
 	}
-	if got := testutil.ToFloat64(n.hook.opts.Metrics.unexplained); got != 1 {
-		t.Errorf("%v were said to be unexplained, want 1", got)
+	if got := testutil.ToFloat64(n.hook.opts.Metrics.unexplained); got != 2 {
+		t.Errorf("%v were said to be unexplained, want 2", got)
 	}
 	if _, ok := n.ledger.Get("u", "main"); !ok {
 		t.Error("what runs lost its GPU")

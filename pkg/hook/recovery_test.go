@@ -177,6 +177,8 @@ func TestRunningContainersWithoutLimitsAreCounted(t *testing.T) {
 	counted("taken over again", 1)
 	n.exit("none")
 	counted("another has ended", 1)
+	n.hook.Sweep()
+	counted("its process is not known", 1)
 	n.exit("some")
 	counted("it has ended", 0)
 }
@@ -254,7 +256,11 @@ func TestNoAnswerIsARefusal(t *testing.T) {
 		t.Error("a container was created without an answer")
 	}
 	eventually.Holds(t, 10*time.Second, "the container is created", func() bool {
-		_, err := n.create("u")
+		spec, err := n.create("u")
+		if err == nil {
+			// The runtime must not create the container without the plugin.
+			wantEnv(t, spec, adjust.VisibleDevices, gpuA)
+		}
 		return err == nil
 	})
 }

@@ -118,6 +118,8 @@ func TestResizeOfARunningContainer(t *testing.T) {
 
 func TestResizeBeforeTheContainerIsCreated(t *testing.T) {
 	n := newNode(t)
+	n.pod("v", "main=1024") // the container of another pod runs
+	mustCreate(t, n, "v")
 	pod := n.pod("u", "main=4096")
 	if err := n.hook.Reserve(pod); err != nil {
 		t.Fatal(err)
@@ -162,12 +164,17 @@ func TestResizeBelowTheUse(t *testing.T) {
 		}
 	}
 	use(2048*mib + 1)
+	before := generation(t, n, "u")
 	var inUse *placement.InUseError
 	err := n.hook.Resize("u", "main", size(2048, 50))
 	if !errors.As(err, &inUse) || !strings.Contains(err.Error(), "uses 2049 MiB of GPU "+gpuA+", and its new limit is 2048 MiB") {
 		t.Errorf("got %v", err)
 	}
 	n.wantSizes(sizes{Ledger: same(4096, 0), File: same(4096, 0), Reserved: same(4096, 0), Page: same(4096, 100)})
+	if after := generation(t, n, "u"); after != before {
+		t.Error("the running program saw the lower limit for a while")
+	}
+	use(5000 * mib)                                                    // the driver may count more than the limit
 	if err := n.hook.Resize("u", "main", size(4096, 50)); err != nil { // a limit on time alone
 		t.Error(err)
 	}
@@ -236,7 +243,7 @@ func TestResizeThatCannotBePersisted(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(file, "in the way"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range [][]request.Share{size(8192, 50), size(1024, 10), size(1024, 90)} {
+	for _, want := range [][]request.Share{size(8192, 50), size(1024, 10), size(1024, 90), size(4096, 50)} {
 		if err := n.hook.Resize("u", "main", want); err == nil {
 			t.Error("resized without its file")
 		}
@@ -360,6 +367,55 @@ func TestSizesOnThePageOfOthers(t *testing.T) {
 			t.Errorf("%+v becomes %+v", d, got)
 		}
 	}
+}
+
+// TestSizesOnThePage checks that the page shows a lost resize of memory or of time alone. A page of
+// another GPU proves nothing.
+func TestSizesOnThePage(t *testing.T) {
+	n := newNode(t)
+	d := placement.Device{UUID: gpuA, MemoryBytes: 4 * mib, ComputePPM: 300_000}
+	memory, compute, other := d, d, d
+	memory.MemoryBytes = 8 * mib
+	compute.ComputePPM = 200_000
+	other.UUID, other.MemoryBytes = gpuB, 8*mib
+	for _, tt := range []struct {
+		page    []placement.Device
+		want    placement.Device
+		resized bool
+	}{
+		{[]placement.Device{d}, d, false},
+		{[]placement.Device{memory}, memory, true},
+		{[]placement.Device{compute}, compute, true},
+		{[]placement.Device{other}, d, false},
+		{[]placement.Device{memory, other}, d, false},
+	} {
+		a := placement.Allocation{PodUID: "u", Container: "main", Kind: request.App, Devices: tt.page}
+		if err := n.hook.opts.Store.Save(a, testGPUs(), nil); err != nil {
+			t.Fatal(err)
+		}
+		a.Devices = []placement.Device{d}
+		if got := n.hook.sizesOnPage(a); got.Resized != tt.resized || got.Devices[0] != tt.want {
+			t.Errorf("with %+v on the page, the container has %+v", tt.page, got)
+		}
+	}
+}
+
+// TestResizeToTheSameSizes checks that a repeated resize completes the limits page, which an agent may
+// not have written before it was killed.
+func TestResizeToTheSameSizes(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=4096")
+	mustCreate(t, n, "u")
+	if err := n.hook.Resize("u", "main", size(8192, 50)); err != nil {
+		t.Fatal(err)
+	}
+	if err := limits.Update(n.containerDir("u"), []limits.Device{{UUID: gpuA, MemoryBytes: 4096 * mib, ComputePPM: 500_000}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.hook.Resize("u", "main", size(8192, 50)); err != nil {
+		t.Error(err)
+	}
+	n.wantSizes(everywhere(8192, 50))
 }
 
 // TestResizeThatIsCompletedLater checks that the agent writes the page of a resized container later if

@@ -133,6 +133,8 @@ type node struct {
 	foreign func(uuid string) bool
 	// log is the agent's log; the default is the test's log.
 	log *slog.Logger
+	// changed is called when the agent is registered, and when the agent loses its registration.
+	changed func()
 
 	mu         sync.Mutex
 	containers []*api.Container
@@ -230,7 +232,7 @@ func (n *node) startHook() {
 	}
 	n.ledger = placement.New(testGPUs(), n.cfg)
 	n.hook = New(Options{
-		Config: n.cfg, Pods: n.api, Ledger: n.ledger, GPUs: testGPUs, Foreign: n.foreign, Store: files, Metrics: metrics, Events: &n.told, Room: &n.told, Proc: n.proc,
+		Config: n.cfg, Pods: n.api, Ledger: n.ledger, GPUs: testGPUs, Foreign: n.foreign, Store: files, Metrics: metrics, Events: &n.told, Room: &n.told, Proc: n.proc, Changed: n.changed,
 		Rules: adjust.Rules{Injection: n.cfg.Injection, LibraryDir: filepath.Join(n.cfg.Paths.InstallDir, "1"), AgentDir: paths.Agent(n.cfg.Paths.RunDir),
 			MPSDir: paths.MPSClients(n.cfg.Paths.RunDir), SHMDir: paths.MPSSHM(n.cfg.Paths.RunDir), HasCDIDevice: devices.Has},
 		Log: cmp.Or(n.log, slog.New(slog.NewTextHandler(testWriter{n.t}, nil))),

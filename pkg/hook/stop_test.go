@@ -3,6 +3,7 @@
 package hook
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	rspec "github.com/opencontainers/runtime-spec/specs-go"
 
 	kubeevents "github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
@@ -105,5 +107,40 @@ func TestUnadjustedContainersAreReported(t *testing.T) {
 	n.waitTold("pod-u", kubeevents.VGPUUnadjusted)
 	if ended() != 0 {
 		t.Error("it was stopped, and nobody had said so")
+	}
+}
+
+// TestWhatCannotBeStopped checks that stop returns an error if it cannot find the container's process,
+// and no error if the process has ended.
+func TestWhatCannotBeStopped(t *testing.T) {
+	proc := t.TempDir()
+	running, _ := process(t, proc, "u")
+	if err := os.RemoveAll(filepath.Join(proc, strconv.Itoa(running))); err != nil {
+		t.Fatal(err)
+	}
+	for pid, want := range map[int]string{
+		0:       "the runtime reports no process",
+		-1:      "open a pidfd",
+		running: "find the pod of process",
+		1 << 30: "", // no process has this id
+	} {
+		err := stop(adjust.Container{PodUID: "u", PID: pid}, proc)
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("process %d: got %v, want %q", pid, err, want)
+		}
+	}
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	before := open()
+	for range 100 {
+		_ = stop(adjust.Container{PodUID: "u", PID: running}, proc)
+	}
+	if after := open(); after >= before+100 {
+		t.Errorf("100 attempts left %d files open", after-before)
 	}
 }

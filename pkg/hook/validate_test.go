@@ -106,6 +106,10 @@ func TestWhatAnotherPluginUndoesIsRefused(t *testing.T) {
 			a.RemoveMount(paths.ContainerCUDA)
 			a.AddMount(&api.Mount{Source: "/x", Destination: paths.ContainerCUDA})
 		}, []string{"some"}},
+		{"another ld.so.preload", func(a *api.ContainerAdjustment) {
+			a.RemoveMount(paths.ContainerPreload)
+			a.AddMount(&api.Mount{Source: "/x", Destination: paths.ContainerPreload})
+		}, []string{"some"}},
 		{"a mount over the limits", func(a *api.ContainerAdjustment) {
 			a.AddMount(&api.Mount{Source: "/x", Destination: paths.ContainerLimits + "/"})
 		}, []string{"some"}},
@@ -152,5 +156,45 @@ func TestOlderRuntimesAreAskedForWhatTheyKnow(t *testing.T) {
 	got := subscription(runtimes.Detect("containerd", "v2.2.0", "v0.11.0"))
 	if !got.IsSet(api.Event_VALIDATE_CONTAINER_ADJUSTMENT) {
 		t.Errorf("NRI 0.11 requests only %s", got.PrettyString())
+	}
+}
+
+// TestTheFilesOfAnotherContainerAreRefused checks that the validation refuses a container with the
+// files of another container, even if the runtime reports no owners.
+func TestTheFilesOfAnotherContainerAreRefused(t *testing.T) {
+	n := newNode(t)
+	n.pod("u", "main=1024")
+	n.pod("v", "main=1024")
+	mustCreate(t, n, "u")
+	c := describe(sandbox("u"), fromSpec(sandbox("u"), "main", mustCreate(t, n, "v")))
+	if err := n.hook.checkAdjusted(c, owners{container: "c"}); err == nil {
+		t.Error("it passed")
+	}
+}
+
+// TestALateValidationIsARefusal checks that a container is refused if the validation cannot run.
+func TestALateValidationIsARefusal(t *testing.T) {
+	n := newNode(t)
+	n.pod("none", "main")
+	hang, begun := make(chan struct{}), make(chan struct{})
+	defer close(hang)
+	for range maxHandlers {
+		go func() {
+			_, _ = within(t.Context(), n.hook, func(context.Context) bool {
+				begun <- struct{}{}
+				<-hang
+				return true
+			})
+		}()
+	}
+	for range maxHandlers {
+		<-begun
+	}
+	e := &edge{Hook: n.hook}
+	err := e.ValidateContainerAdjustment(t.Context(), &api.ValidateContainerAdjustmentRequest{
+		Pod: sandbox("none"), Container: &api.Container{Id: "c", Name: "main"},
+	})
+	if err == nil || !strings.Contains(err.Error(), "did not answer in time") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -69,6 +69,10 @@ func TestAGPUThatIsNotDescribed(t *testing.T) {
 	if _, err := n.create("p"); err == nil || !strings.Contains(err.Error(), "read the GPU's minor number") {
 		t.Errorf("got %v", err)
 	}
+	n.hook.opts.GPUs = func() []gpu.GPU { return testGPUs()[1:] }
+	if _, err := n.create("p"); err == nil || !strings.Contains(err.Error(), gpuA+" is no longer in the node") {
+		t.Errorf("got %v", err)
+	}
 	n.hook.opts.GPUs = testGPUs
 	mustCreate(t, n, "p")
 }
