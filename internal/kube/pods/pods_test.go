@@ -371,6 +371,48 @@ func TestPodsAreKnownSoonAfterAnOutage(t *testing.T) {
 	}
 }
 
+// tooLarge returns the API server's answer to a request for a version that it does not have
+// (NewTooLargeResourceVersionError in k8s.io/apiserver).
+func tooLarge() error {
+	err := apierrors.NewTimeoutError("Too large resource version: 1000, current: 500", 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return err
+}
+
+// TestPodsAreKnownAfterARestoreFromABackup checks that the cache lists the pods of an API server whose
+// versions are older than before.
+func TestPodsAreKnownAfterARestoreFromABackup(t *testing.T) {
+	client := fake.NewClientset()
+	var restored atomic.Bool
+	lost := watch.NewFake()
+	client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1000"}, Items: []corev1.Pod{*pod("before", "u-before")}}
+		if restored.Load() {
+			if action.(clienttesting.ListActionImpl).ListOptions.ResourceVersion == "1000" {
+				return true, nil, tooLarge()
+			}
+			list = &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "500"}, Items: []corev1.Pod{*pod("after", "u-after")}}
+		}
+		return true, list, nil
+	})
+	client.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+		if restored.Load() {
+			return true, watch.NewFake(), nil
+		}
+		return true, lost, nil
+	})
+	c, err := New(client, Options{Node: node})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go c.Run(t.Context())
+	eventually.Holds(t, 5*time.Second, "the pods are known", func() bool { return c.Alive("u-before") })
+	restored.Store(true)
+	tooOld := apierrors.NewResourceExpired("too old").Status()
+	lost.Error(&tooOld)
+	eventually.Holds(t, 30*time.Second, "the pods of the backup are known", func() bool { return c.Alive("u-after") && !c.Alive("u-before") })
+}
+
 func TestARefusalOfTheAPIServerIsAnAnswer(t *testing.T) {
 	resource := schema.GroupResource{Resource: "pods"}
 	for _, tt := range []struct {
@@ -380,6 +422,8 @@ func TestARefusalOfTheAPIServerIsAnAnswer(t *testing.T) {
 		{apierrors.NewForbidden(resource, "", errors.New("no")), true},
 		{apierrors.NewResourceExpired("too old"), true},
 		{apierrors.NewTooManyRequests("later", 1), true},
+		{tooLarge(), true},
+		{apierrors.NewTimeoutError("etcd does not answer", 1), false},
 		{apierrors.NewInternalError(errors.New("no leader")), false},
 		{apierrors.NewServiceUnavailable("starting"), false},
 		{errors.New("connection refused"), false},

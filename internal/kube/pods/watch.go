@@ -122,8 +122,12 @@ func untilAnswered[T any](ctx context.Context, ask func() (T, error)) (T, error)
 }
 
 // answered reports whether an error is the API server's answer to a request, and not a failure of
-// the server.
+// the server. The server answers a request for a version that it does not have by a timeout. A server
+// that was restored from a backup never has the version, and client-go then lists without a version.
 func answered(err error) bool {
+	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+		return true
+	}
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
 }
