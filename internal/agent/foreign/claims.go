@@ -57,6 +57,25 @@ func ids(before, listed []string, count int64) []string {
 	return all
 }
 
+// lacks reports whether a resource claims less than some devices. nil is every device.
+func (c claims) lacks(name string, devices []string) bool {
+	have, claimed := c[name]
+	if !claimed || have == nil {
+		return !claimed
+	}
+	return devices == nil || slices.ContainsFunc(devices, func(id string) bool { return !slices.Contains(have, id) })
+}
+
+// add adds devices to the claim of a resource. nil is every device.
+func (c claims) add(name string, devices []string) {
+	if devices != nil {
+		devices = slices.Concat(c[name], devices)
+		slices.Sort(devices)
+		devices = slices.Compact(devices)
+	}
+	c[name] = devices
+}
+
 // on returns the resource that claims a GPU, or "".
 func (c claims) on(g gpu.GPU) string {
 	var found []string

@@ -24,6 +24,10 @@ const (
 	interval = 5 * time.Second
 	// patience bounds a query of kubelet.
 	patience = 2 * time.Second
+	// absence is the time for which a claim outlives the plugin's registration with kubelet. A plugin
+	// registers again after its own restart and after a restart of kubelet. Until then, a restarted
+	// kubelet neither lists nor counts the plugin's devices.
+	absence = 2 * time.Minute
 )
 
 // unknown is the reason why no GPU gets new containers until kubelet or the API server has
@@ -60,11 +64,15 @@ type Watcher struct {
 
 	mu     sync.Mutex
 	claims claims
+	// absent are the times since when resources lack devices and have no capacity.
+	absent map[string]time.Time
 	known  bool // kubelet or the API server has answered
 }
 
 // New returns a Watcher that knows nothing until Look or Run.
-func New(opts Options) *Watcher { return &Watcher{Options: opts, poke: loop.NewWakeup()} }
+func New(opts Options) *Watcher {
+	return &Watcher{Options: opts, poke: loop.NewWakeup(), absent: map[string]time.Time{}}
+}
 
 // Poke requests an immediate look. Poke never blocks.
 func (w *Watcher) Poke() { w.poke.Signal() }
@@ -106,8 +114,28 @@ func (w *Watcher) update(capacity map[string]int64, listed listing) bool {
 	defer w.mu.Unlock()
 	before, known := w.claims, w.known
 	w.claims = judge(before, capacity, listed)
+	w.keepAbsent(before, capacity)
 	w.known = known || capacity != nil || listed != nil
 	return known != w.known || !w.claims.equal(before)
+}
+
+// keepAbsent keeps the earlier claims of plugins that are not registered, for the time absence. The
+// caller holds w.mu.
+func (w *Watcher) keepAbsent(before claims, capacity map[string]int64) {
+	for name, devices := range before {
+		if capacity[name] > 0 || !w.claims.lacks(name, devices) {
+			delete(w.absent, name)
+			continue
+		}
+		if _, known := w.absent[name]; !known {
+			w.absent[name] = time.Now()
+		}
+		if time.Since(w.absent[name]) >= absence {
+			delete(w.absent, name)
+			continue
+		}
+		w.claims.add(name, devices)
+	}
 }
 
 // listed returns kubelet's devices of the foreign and the own resources, or nil if kubelet does not

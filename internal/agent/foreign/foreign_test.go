@@ -197,6 +197,54 @@ func TestKubeletHangs(t *testing.T) {
 	})
 }
 
+// TestKubeletRestarts checks that a GPU stays claimed while kubelet and the plugin restart. Until the
+// plugin has registered again, kubelet lists only devices in use, and reports a capacity of 0
+// (readCheckpoint in kubelet's device manager). A plugin that stays away loses its claims.
+func TestKubeletRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const name = "nvidia.com/gpu"
+		l := &lister{}
+		w := watcherOf(l)
+		var count int64
+		w.Node = func() *corev1.Node {
+			return &corev1.Node{Status: corev1.NodeStatus{Capacity: corev1.ResourceList{name: *resource.NewQuantity(count, resource.DecimalSI)}}}
+		}
+		look := func(when string, capacity int64, listed []string, want ...string) {
+			t.Helper()
+			count, l.devices = capacity, map[string][]string{name: listed}
+			w.Look(t.Context())
+			var claimed []string
+			for _, uuid := range []string{"GPU-a", "GPU-b", "GPU-c"} {
+				if w.Claimed(gpu.GPU{UUID: uuid}) != "" {
+					claimed = append(claimed, uuid)
+				}
+			}
+			if diff := cmp.Diff(want, claimed); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+		}
+		for range 2 {
+			look("registered", 2, []string{"GPU-a", "GPU-b"}, "GPU-a", "GPU-b")
+			look("kubelet has restarted", 0, nil, "GPU-a", "GPU-b")
+			time.Sleep(absence / 2)
+			look("kubelet knows its pods", 0, []string{"GPU-b"}, "GPU-a", "GPU-b")
+			look("registered again", 2, []string{"GPU-a", "GPU-b"}, "GPU-a", "GPU-b")
+			look("kubelet has restarted again", 0, []string{"GPU-b"}, "GPU-a", "GPU-b")
+			time.Sleep(absence - time.Second)
+			look("the plugin is away", 0, []string{"GPU-b"}, "GPU-a", "GPU-b")
+			time.Sleep(time.Second)
+			look("the plugin stays away", 0, []string{"GPU-b"}, "GPU-b")
+			look("its last pod has ended", 0, nil, "GPU-b")
+			time.Sleep(absence)
+			look("long after its last pod", 0, nil)
+		}
+		look("a device in doubt", 1, nil, "GPU-a", "GPU-b", "GPU-c")
+		look("kubelet has restarted with it", 0, nil, "GPU-a", "GPU-b", "GPU-c")
+		look("registered with one device", 1, []string{"GPU-a"}, "GPU-a")
+		look("registered with another", 1, []string{"GPU-c"}, "GPU-c")
+	})
+}
+
 // TestAnEndingAgentKeepsItsClaims checks that a look that the end of the agent interrupts changes
 // nothing.
 func TestAnEndingAgentKeepsItsClaims(t *testing.T) {
