@@ -18,17 +18,24 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// apiServer is an API server that grants a token for the view, and refuses all other requests.
+// apiServer is an API server that grants a token for the view, and refuses requests without an answer.
 // apiServer records the paths of the requests.
 type apiServer struct {
 	mu    sync.Mutex
 	paths []string
+	// answers contains the answers as JSON, by path.
+	answers map[string]string
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.paths = append(s.paths, r.URL.Path)
+	if answer, ok := s.answers[r.URL.Path]; ok {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, answer)
+		return
+	}
 	if !strings.HasSuffix(r.URL.Path, "/token") {
 		w.WriteHeader(http.StatusForbidden)
 		return

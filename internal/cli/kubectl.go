@@ -57,7 +57,7 @@ Role nri-vgpu-viewer and view.enabled=true in the chart.`,
   kubectl vgpu doctor node-1`,
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	get := &cobra.Command{Use: "get", Short: "List GPUs or containers with GPUs", Args: cobra.NoArgs,
+	get := &cobra.Command{Use: "get", Short: "List GPUs, nodes or containers with GPUs", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return errors.New("name the objects: gpus, nodes or pods") }}
 	get.AddCommand(gpusCommand(c), nodesCommand(c), podsCommand(c))
 	describe := &cobra.Command{Use: "describe", Short: "Explain why a pod waits, was refused or is slow, or what is wrong with a node", Args: cobra.NoArgs,
@@ -98,12 +98,17 @@ func noFiles(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellC
 
 func (c *cluster) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&c.all, "all-namespaces", "A", false, "include pods of all namespaces")
-	cmd.Flags().StringVarP(&c.labels, "selector", "l", "", "select pods by labels, such as app=train")
-	kind := "pods"
-	if name, _, _ := strings.Cut(cmd.Use, " "); name == "gpus" || name == "nodes" || name == "top" {
-		kind = "nodes"
+	switch cmd.Name() {
+	case "gpus", "nodes":
+		_ = cmd.Flags().MarkHidden("all-namespaces") // without effect, as for kubectl get nodes
+		cmd.ValidArgsFunction = c.complete("nodes")
+		return
+	case "top":
+		cmd.ValidArgsFunction = c.complete("nodes")
+	default:
+		cmd.ValidArgsFunction = c.complete("pods")
 	}
-	cmd.ValidArgsFunction = c.complete(kind)
+	cmd.Flags().StringVarP(&c.labels, "selector", "l", "", "select pods by labels, such as app=train")
 }
 
 func (c *cluster) config() clientcmd.ClientConfig {
@@ -187,6 +192,9 @@ func (c *cluster) waiting(ctx context.Context, have []show.PodEntry) ([]show.Pod
 		namespace = ""
 	}
 	pods, err := f.Pods(ctx, namespace, c.labels)
+	if apierrors.IsForbidden(err) {
+		return nil, nil // a reader of nri-vgpu-view needs no right on pods
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,6 +98,10 @@ func lister(use, short, long string, s sight, choose func(f *show.Filter, args [
 const exitStatus = `
 Exit status: 0 success, 3 no agent answers, 1 any other error.`
 
+// onlyNodes selects nodes with all their containers. Like kubectl get nodes, GPUs and nodes have no
+// namespace.
+func onlyNodes(f *show.Filter, names []string) { *f = show.Filter{Nodes: names} }
+
 func gpusCommand(s sight) *cobra.Command {
 	cmd := lister("gpus [NODE...]", "Show GPUs with their memory, time and health", `Show the GPUs of all nodes, or of the named nodes.
 
@@ -105,7 +110,7 @@ func gpusCommand(s sight) *cobra.Command {
   TIME        part of the last second in which the GPU computed
   CONTAINERS  containers that may run on the GPU at the same time
 `+exitStatus, s,
-		func(f *show.Filter, args []string) { f.Nodes = args },
+		onlyNodes,
 		func(_ context.Context, l show.Listing, _ show.Filter, all []agentapi.Overview) error {
 			return l.GPUs(all)
 		})
@@ -121,7 +126,7 @@ func nodesCommand(s sight) *cobra.Command {
   OFFERED TWICE  GPUs that another device plugin offers, too
   FOREIGN        containers that request GPUs of another device plugin
 `+exitStatus, s,
-		func(f *show.Filter, args []string) { f.Nodes = args },
+		onlyNodes,
 		func(_ context.Context, l show.Listing, _ show.Filter, all []agentapi.Overview) error {
 			return l.Nodes(all)
 		})
@@ -131,7 +136,7 @@ func nodesCommand(s sight) *cobra.Command {
 
 func podsCommand(s sight) *cobra.Command {
 	cmd := lister("pods [POD...]", "Show containers with GPUs, with their use and limits", `Show the containers with GPUs, in use or not, with a line for each GPU, and the pods
-that wait for GPUs.
+that wait for GPUs. A name without either is an error.
 
   MEMORY     used memory and memory limit
   TIME       used part of the GPU's last second, and the limit
@@ -140,20 +145,26 @@ that wait for GPUs.
 `+exitStatus, s,
 		func(f *show.Filter, args []string) { f.Names = args },
 		func(ctx context.Context, l show.Listing, f show.Filter, all []agentapi.Overview) error {
-			have := show.Entries(all)
-			more, err := s.waiting(ctx, have)
+			entries, err := entriesOf(ctx, s, f, all)
 			if err != nil {
 				return err
 			}
-			for _, e := range more {
-				if f.Has(e.Namespace, e.Pod) {
-					have = append(have, e)
-				}
-			}
-			return l.Pods(have)
+			return errors.Join(l.Pods(entries), f.UnknownPods(entries, all))
 		})
 	cmd.Aliases = []string{"pod", "po"}
 	return cmd
+}
+
+// entriesOf returns the containers with GPUs, and the selected pods that wait for GPUs.
+func entriesOf(ctx context.Context, s sight, f show.Filter, all []agentapi.Overview) ([]show.PodEntry, error) {
+	entries := show.Entries(all)
+	waiting, err := s.waiting(ctx, entries)
+	for _, e := range waiting {
+		if f.Has(e.Namespace, e.Pod) {
+			entries = append(entries, e)
+		}
+	}
+	return entries, err
 }
 
 func psCommand(s sight) *cobra.Command {
@@ -161,8 +172,13 @@ func psCommand(s sight) *cobra.Command {
 PID is the process id on the node or, in a container, in that container.
 `+exitStatus, s,
 		func(f *show.Filter, args []string) { f.Names = args },
-		func(_ context.Context, l show.Listing, _ show.Filter, all []agentapi.Overview) error {
-			return l.Processes(all)
+		func(ctx context.Context, l show.Listing, f show.Filter, all []agentapi.Overview) error {
+			err := l.Processes(all)
+			if f.UnknownPods(show.Entries(all), all) == nil {
+				return err
+			}
+			entries, failed := entriesOf(ctx, s, f, all) // a pod that waits has no process
+			return errors.Join(err, cmp.Or(failed, f.UnknownPods(entries, all)))
 		})
 }
 

@@ -157,6 +157,9 @@ func checkLists(t *testing.T, full, slow *corev1.Pod) {
 	if out, err := bed.KubectlVgpu(t.Context(), "ps", "--as", "somebody"); err == nil || !strings.Contains(err.Error(), "you may neither create pods/exec") {
 		t.Errorf("an account without rights gets %q, %v", out, err)
 	}
+	if out, err := bed.KubectlVgpu(t.Context(), "get", "pods", "nonsense"); err == nil || !strings.Contains(err.Error(), "exit status 1: ") {
+		t.Errorf("for an unknown pod kubectl vgpu prints %q, %v", out, err)
+	}
 	// vgpuctl shows all pods on the node, and in a container only the container itself.
 	eventually.Holds(t, patience, "on the node vgpuctl lists all pods", func() bool {
 		out, err := bed.Vgpuctl(t.Context(), "top")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -187,9 +188,18 @@ func (a Agent) Away() string {
 // errNone reports that the namespace contains no agent.
 var errNone = fmt.Errorf("%w: no pod of nri-vgpu's agent is there: check that nri-vgpu is installed in this namespace (--agent-namespace). The agent runs only on nodes that the chart selects, by default with a label such as nri-vgpu.io/gpu=true", agentapi.ErrAway)
 
-// Agents returns the agents of all nodes, sorted by node.
+// Agents returns the agents of all nodes, sorted by node. Users who may neither list the agents' pods
+// nor run commands in the pods get the agents that answer nri-vgpu-view, by their nodes alone.
 func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {
 	pods, err := f.Pods(ctx, f.Namespace, selector)
+	if apierrors.IsForbidden(err) && !f.mayExec(ctx) {
+		all, err := f.view(ctx)
+		agents := make([]Agent, len(all))
+		for i, o := range all {
+			agents[i] = Agent{Node: o.Node, Ready: true}
+		}
+		return agents, err
+	}
 	if err != nil {
 		return nil, err
 	}

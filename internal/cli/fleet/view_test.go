@@ -71,6 +71,9 @@ func TestWithoutExec(t *testing.T) {
 	if len(some) != 1 || some[0].Node != "n2" {
 		t.Errorf("an agent: %+v", some)
 	}
+	if agents, _ := f.Agents(t.Context()); len(agents) != 2 || agents[1].Node != "n2" || agents[1].Away() != "" {
+		t.Errorf("without a right to list pods: %+v", agents)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var told []string
 	f.Follow(ctx, func(node string, _ agentapi.Overview, _ error) {

@@ -178,6 +178,9 @@ func (l Listing) Processes(all []agentapi.Overview) error {
 			numbers[g.UUID] = g.Number()
 		}
 	}
+	slices.SortStableFunc(items, func(a, b agentapi.Process) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
+	})
 	order(items, l.Order, func(p agentapi.Process) *uint64 { return p.MemoryUsedBytes }, func(p agentapi.Process) *float64 { return p.Utilisation })
 	return list(l, psView(numbers), items)
 }
@@ -192,6 +195,9 @@ type PodEntry struct {
 
 // Pods writes the containers and their parts of GPUs.
 func (l Listing) Pods(items []PodEntry) error {
+	slices.SortStableFunc(items, func(a, b PodEntry) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
+	})
 	if l.Format == FormatJSON || l.Format == FormatYAML {
 		return list(l, view[PodEntry]{}, items)
 	}
@@ -409,6 +415,25 @@ func (f Filter) Missing(all []agentapi.Overview, silent error) error {
 		return nil
 	}
 	return fmt.Errorf("no agent on %s: without names, the command shows all nodes that have an agent", strings.Join(unknown, ", "))
+}
+
+// UnknownPods returns the error for the exit status if the filter names pods that have neither an entry
+// nor a process.
+func (f Filter) UnknownPods(entries []PodEntry, all []agentapi.Overview) error {
+	unknown := slices.DeleteFunc(slices.Clone(f.Names), func(name string) bool {
+		return slices.ContainsFunc(entries, func(e PodEntry) bool { return e.Pod == name }) ||
+			slices.ContainsFunc(all, func(o agentapi.Overview) bool {
+				return slices.ContainsFunc(o.Processes, func(p agentapi.Process) bool { return p.Pod == name })
+			})
+	})
+	if len(unknown) == 0 {
+		return nil
+	}
+	where := ""
+	if f.Namespace != "" {
+		where = " in namespace " + f.Namespace
+	}
+	return fmt.Errorf("found neither a GPU nor a waiting request of pod %s%s: check the name and the namespace", strings.Join(unknown, ", "), where)
 }
 
 // askPatience is the time-out for the next question.

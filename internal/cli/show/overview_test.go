@@ -65,7 +65,7 @@ func TestListings(t *testing.T) {
 		"by memory": {written(t, Listing{Format: FormatTable, Order: ByMemory, NoHeaders: true}, func(l Listing) error { return l.Pods(Entries(all)) }),
 			"b  q  c  n1  0  400/500 MiB  - %           -      -  0  -\na  p  c  n1  0  10/100 MiB   20.0/25-50 %  1m15s  2  0  -\n"},
 		"ps": {written(t, Listing{Format: FormatTable, Order: ByName, NoHeaders: true}, func(l Listing) error { return l.Processes(all) }),
-			"a  p  c  n1  0  7  10 MiB  - %  train\n-  -  -  n1  0  8  - MiB   - %  daemon\n"},
+			"-  -  -  n1  0  8  - MiB   - %  daemon\na  p  c  n1  0  7  10 MiB  - %  train\n"},
 		"waiting": {written(t, Listing{Format: FormatTable, Order: ByTime, NoHeaders: true}, func(l Listing) error {
 			return l.Pods([]PodEntry{{Container: agentapi.Container{Namespace: "a", Pod: "w"}, Status: "Pending"}})
 		}), "a  w  -  -  -  -  -  -  -  -  Pending\n"},
@@ -79,6 +79,33 @@ func TestListings(t *testing.T) {
 	if got := written(t, Listing{Format: FormatYAML, Order: ByName}, func(l Listing) error { return l.Pods(Entries(all)) }); !strings.Contains(got, "pod: p\n") || !strings.Contains(got, "throttledSeconds: 75\n") {
 		t.Errorf("as YAML it is\n%s", got)
 	}
+}
+
+// TestOrderOfNamesAcrossNodes checks that pods and processes of all nodes are in the order of the pods'
+// names.
+func TestOrderOfNamesAcrossNodes(t *testing.T) {
+	all := []agentapi.Overview{overview("n1"), overview("n2")}
+	raw := Listing{Format: FormatTable, Order: ByName, NoHeaders: true}
+	pods := written(t, raw, func(l Listing) error {
+		return l.Pods(append(Entries(all), PodEntry{Container: agentapi.Container{Namespace: "a", Pod: "b"}}))
+	})
+	for got, want := range map[string]string{
+		firstWords(pods): "a b, a p, a p, b q, b q",
+		firstWords(written(t, raw, func(l Listing) error { return l.Processes(all) })): "- -, - -, a p, a p",
+	} {
+		if got != want {
+			t.Errorf("the order is %s, want %s", got, want)
+		}
+	}
+}
+
+// firstWords returns the first two words of each line.
+func firstWords(table string) string {
+	var words []string
+	for line := range strings.Lines(table) {
+		words = append(words, strings.Join(strings.Fields(line)[:2], " "))
+	}
+	return strings.Join(words, ", ")
 }
 
 func TestFilter(t *testing.T) {
