@@ -97,7 +97,7 @@ func (s *state) body(width int) []string {
 	memory, share, who := len("MEMORY"), len("TIME"), len("GPU, CONTAINER")
 	for _, r := range list {
 		memory = max(memory, utf8.RuneCountInString(r.memoryText()))
-		share = max(share, utf8.RuneCountInString(r.timeText()))
+		share = max(share, utf8.RuneCountInString(r.timeText))
 		who = max(who, utf8.RuneCountInString(r.name()))
 	}
 	who = min(who, maxWho)
@@ -146,7 +146,7 @@ func (s *state) line(r row, width, who, memory, share, bar int) string {
 		return s.join(cells, width)
 	}
 	cells = append(cells, bars(of(r.time)/cmp.Or(r.timeLimit, wholeTime), bar)...)
-	cells = append(cells, cell{text: pad(r.timeText(), share)},
+	cells = append(cells, cell{text: pad(r.timeText, share)},
 		cell{text: fmt.Sprintf("  %9s  %7s  %5d", r.back, r.refusals, r.processes)})
 	return s.join(cells, width)
 }

@@ -32,7 +32,8 @@ type row struct {
 	memory      *uint64
 	memoryLimit uint64
 	time        *float64 // percent of the GPU's time
-	timeLimit   float64
+	timeLimit   float64  // the maximum, in percent
+	timeText    string
 	// back is the time for which the container's threads were throttled: a rate between two
 	// overviews, or a total from a single overview. Without an account, back and refusals are
 	// empty.
@@ -47,7 +48,7 @@ func rows(all []agentapi.Overview, order string, earlier map[string]agentapi.Ove
 	for _, o := range all {
 		rates := ratesOf(earlier[o.Node], o)
 		for _, g := range o.GPUs {
-			r := row{node: o.Node, number: g.Number(), unhealthy: g.Unhealthy, memory: g.MemoryUsedBytes, memoryLimit: g.MemoryBytes, time: g.Utilisation, timeLimit: wholeTime, back: "-", refusals: "-"}
+			r := row{node: o.Node, number: g.Number(), unhealthy: g.Unhealthy, memory: g.MemoryUsedBytes, memoryLimit: g.MemoryBytes, time: g.Utilisation, timeLimit: wholeTime, timeText: show.TimeOfLimit(&agentapi.Share{Utilisation: g.Utilisation}), back: "-", refusals: "-"}
 			on := holders(o, g, rates)
 			for _, p := range o.Processes {
 				if p.UUID == g.UUID {
@@ -71,10 +72,10 @@ func holders(o agentapi.Overview, g agentapi.GPU, rates map[string]float64) []ro
 			r := row{
 				node: o.Node, number: g.Number(), who: c.Namespace + "/" + c.Pod + "/" + c.Container,
 				memory: s.MemoryUsedBytes, memoryLimit: s.MemoryLimitBytes,
-				time: s.Utilisation, timeLimit: wholeTime, back: "-", refusals: "-", processes: s.Processes,
+				time: s.Utilisation, timeLimit: wholeTime, timeText: show.TimeOfLimit(&s), back: "-", refusals: "-", processes: s.Processes,
 			}
 			if s.ComputeLimitPPM > 0 {
-				r.timeLimit = float64(s.ComputeLimitPPM) / ppm
+				r.timeLimit = float64(max(s.ComputeLimitPPM, s.ComputeMaximumPPM)) / ppm
 			}
 			if s.Account != nil {
 				r.back, r.refusals = show.Seconds(s.Account.ThrottledSeconds), strconv.FormatUint(s.Account.Refusals, 10)
@@ -142,17 +143,6 @@ const everybody = "(all)"
 
 func (r row) memoryText() string { return show.MemoryOfLimit(r.memory, r.memoryLimit) }
 
-func (r row) timeText() string {
-	text := "-"
-	if r.time != nil {
-		text = strconv.FormatFloat(*r.time, 'f', 1, 64)
-	}
-	if r.timeLimit == wholeTime {
-		return text + " %"
-	}
-	return fmt.Sprintf("%s/%g %%", text, r.timeLimit)
-}
-
 // Table formats the rows as plain text.
 func Table(all []agentapi.Overview, order string, headers bool) string {
 	var b strings.Builder
@@ -165,7 +155,7 @@ func Table(all []agentapi.Overview, order string, headers bool) string {
 		if r.who == "" {
 			health = cmp.Or(r.unhealthy, "ok")
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.node, r.number, cmp.Or(r.who, everybody), r.memoryText(), r.timeText(), r.back, r.refusals, r.processes, health)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.node, r.number, cmp.Or(r.who, everybody), r.memoryText(), r.timeText, r.back, r.refusals, r.processes, health)
 	}
 	_ = t.Flush() // writes to memory do not fail
 	return b.String()

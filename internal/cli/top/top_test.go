@@ -98,6 +98,21 @@ func TestFrameShowsBarsAgainstLimits(t *testing.T) {
 	}
 }
 
+// TestBorrowedTimeIsBelowTheMaximum checks that a container above its guarantee shows its maximum, and
+// a bar that is not full.
+func TestBorrowedTimeIsBelowTheMaximum(t *testing.T) {
+	o := look(time.Now(), 0)
+	o.Containers[0].GPUs[0] = share("a", 600, 700, 25, 200_000, 0)
+	o.Containers[0].GPUs[0].ComputeMaximumPPM = 500_000
+	if table := Table([]agentapi.Overview{o}, show.ByName, false); !strings.Contains(table, "25.0/20-50 %") {
+		t.Errorf("the table does not show guarantee and maximum:\n%s", table)
+	}
+	s := &state{overviews: []agentapi.Overview{o}, order: show.ByName}
+	if screen := strings.Join(frame(s, 130, 10), "\n"); !strings.Contains(screen, "["+strings.Repeat("|", 12)+strings.Repeat(" ", 12)+"] 25.0/20-50 %") {
+		t.Errorf("half of the maximum is not half a bar:\n%s", screen)
+	}
+}
+
 func TestFrameFitsEveryScreen(t *testing.T) {
 	s := &state{
 		overviews: []agentapi.Overview{look(time.Now(), 0)}, order: show.ByName,
