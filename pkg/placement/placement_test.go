@@ -329,6 +329,11 @@ func TestNoRoomErrorNamesWhatIsFree(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
+	// One GPU of the node has room for one of two parts.
+	_, err = l.Place(pod("r", app("two", mem(2), mem(2))), "two")
+	if err == nil || !strings.Contains(err.Error(), "which requests 2048 MiB of one GPU as one of 2 parts, each on another GPU; free: ") {
+		t.Errorf("for two GPUs: %v", err)
+	}
 	if _, err := l.Place(pod("r", app("a")), "b"); err == nil || !strings.Contains(err.Error(), `no container "b"`) {
 		t.Errorf("got %v for a container that the pod has not", err)
 	}

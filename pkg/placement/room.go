@@ -109,8 +109,12 @@ func (e *NoRoomError) Error() string {
 	if len(rooms) == 0 {
 		rooms = []string{"the node has no GPU"}
 	}
-	text := fmt.Sprintf("no GPU has room for container %q of pod %s/%s, which requests %s; free: %s",
-		e.Container, e.Namespace, e.Pod, Describe(e.Share), strings.Join(rooms, "; "))
+	parts := ""
+	if e.GPUs > 1 {
+		parts = fmt.Sprintf(" as one of %d parts, each on another GPU", e.GPUs)
+	}
+	text := fmt.Sprintf("no GPU has room for container %q of pod %s/%s, which requests %s%s; free: %s",
+		e.Container, e.Namespace, e.Pod, Describe(e.Share), parts, strings.Join(rooms, "; "))
 	if e.GPUs > 1 && slices.ContainsFunc(e.Free, func(r Room) bool { return gpu.IsMIG(r.UUID) }) {
 		text += "; " + notSeveral
 	}
