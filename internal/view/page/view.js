@@ -16,15 +16,19 @@ function element(tag, className, ...children) {
   return e;
 }
 
-// memory returns an amount of bytes as text, with the units of kubectl vgpu.
-function memory(bytes) {
-  if (bytes === undefined || bytes === null) return 'unknown';
-  const gib = bytes / 2 ** 30;
-  return gib >= 10 ? `${gib.toFixed(0)} GiB` : gib >= 1 ? `${gib.toFixed(1)} GiB` : `${(bytes / 2 ** 20).toFixed(0)} MiB`;
+// mib returns a number of MiB, rounded up as kubectl vgpu does, and "-" if the driver reports no value.
+function mib(bytes) {
+  return bytes === undefined || bytes === null ? '-' : Math.ceil(bytes / 2 ** 20);
 }
 
-function percent(value) {
-  return value === undefined || value === null ? 'unknown' : `${value.toFixed(value < 10 ? 1 : 0)} %`;
+// gib returns the text of a sum, which may be large.
+function gib(bytes) {
+  return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+}
+
+// tenths returns a percentage with the digits of kubectl vgpu.
+function tenths(percent) {
+  return percent === undefined || percent === null ? '-' : percent.toFixed(1);
 }
 
 // bar draws the used and the allocated part of a whole. used is undefined if the driver reports no value.
@@ -66,14 +70,15 @@ function drawSums(fleet) {
   }
   const idle = rows.reduce((n, r) => n + (r.idle ?? 0), 0);
   const sick = gpus.filter((g) => g.unhealthy).length;
-  const memoryText = `${memory(sum.used)} used, ${memory(sum.allocated)} allocated, ${memory(sum.total)} in total`;
-  const timeText = `${percent(sum.busy / (gpus.length || 1))} used, ${percent(sum.share / (gpus.length || 1))} allocated`;
+  const memoryText = `${gib(sum.used)} used, ${gib(sum.allocated)} allocated, ${gib(sum.total)} in total`;
+  const busy = `${tenths(sum.busy / (gpus.length || 1))} %`;
+  const timeText = `${busy} used, ${tenths(sum.share / (gpus.length || 1))} % allocated`;
   const cards = [
     card('GPUs', `${gpus.length}`, element('div', 'faint', `on ${fleet.overviews.length} ${fleet.overviews.length === 1 ? 'node' : 'nodes'}`),
       element('div', sick ? 'bad' : 'faint', sick ? `${sick} unhealthy` : 'all healthy')),
-    card('Memory', memory(sum.used), bar(memoryText, sum.used, sum.allocated, sum.total), element('div', 'faint', memoryText)),
-    card('GPU time', percent(sum.busy / (gpus.length || 1)), bar(timeText, sum.busy, sum.share, 100 * gpus.length), element('div', 'faint', timeText)),
-    card('Idle memory', memory(idle), element('div', 'faint', 'allocated to containers and not used')),
+    card('Memory', gib(sum.used), bar(memoryText, sum.used, sum.allocated, sum.total), element('div', 'faint', memoryText)),
+    card('GPU time', busy, bar(timeText, sum.busy, sum.share, 100 * gpus.length), element('div', 'faint', timeText)),
+    card('Idle memory', gib(idle), element('div', 'faint', 'allocated to containers and not used')),
   ];
   cards.forEach((c, i) => { c.dataset.sum = ['gpus', 'memory', 'time', 'idle'][i]; });
   document.getElementById('sums').replaceChildren(...cards);
@@ -86,8 +91,8 @@ function number(gpu) {
 
 function drawGPU(gpu) {
   const a = account(gpu);
-  const memoryText = `Memory: ${memory(a.used)} used, ${memory(a.allocated)} allocated, ${memory(a.total)} in total`;
-  const timeText = `Time: ${percent(a.busy)} used, ${percent(a.share)} allocated`;
+  const memoryText = `Memory: ${mib(a.used)} MiB used, ${mib(a.allocated)} MiB allocated, ${mib(a.total)} MiB in total`;
+  const timeText = `Time: ${tenths(a.busy)} % used, ${a.share} % allocated`;
   const e = element('div', 'gpu',
     element('p', '', `${number(gpu)} · ${gpu.name ?? ''}`), element('p', 'faint', gpu.uuid),
     element('p', 'faint', memoryText), bar(memoryText, a.used, a.allocated, a.total),
@@ -120,7 +125,7 @@ function readRows(fleet) {
     limit: s.memoryLimitBytes,
     idle: s.memoryUsedBytes === undefined ? undefined : Math.max(0, s.memoryLimitBytes - s.memoryUsedBytes),
     time: s.utilisation,
-    timeLimit: s.computeLimitPPM ? 100 * s.computeLimitPPM / whole : 100,
+    timeLimit: [s.computeLimitPPM, s.computeMaximumPPM].filter(Boolean).map((ppm) => 100 * ppm / whole).join('-'),
     throttled: s.account?.throttledSeconds,
     refusals: s.account?.refusals,
   }))));
@@ -130,10 +135,10 @@ function drawRow(r) {
   const cells = [
     ['Container', r.name],
     ['GPU', r.place],
-    ['Memory used', `${memory(r.memory)} of ${memory(r.limit)}`],
-    ['Memory idle', memory(r.idle)],
-    ['GPU time', `${percent(r.time)} of ${percent(r.timeLimit)}`],
-    ['Throttled', r.throttled === undefined ? '' : `${r.throttled.toFixed(0)} s`],
+    ['Memory used', `${mib(r.memory)}/${mib(r.limit)} MiB`],
+    ['Memory idle', r.idle === undefined ? '-' : `${Math.max(0, mib(r.limit) - mib(r.memory))} MiB`],
+    ['GPU time', `${tenths(r.time)}${r.timeLimit && '/'}${r.timeLimit} %`],
+    ['Throttled', r.throttled === undefined ? '' : `${r.throttled.toFixed(1)} s`],
     ['Refusals', r.refusals === undefined ? '' : `${r.refusals}`],
   ];
   const row = element('tr', '', ...cells.map(([label, text]) => {

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/agentapi"
+	"github.com/nri-vgpu/nri-vgpu/internal/cli/show"
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/terminal"
 )
@@ -96,6 +98,7 @@ func TestPage(t *testing.T) {
 	if got := evaluate[float64](ctx, t, shown); uint64(got) != sum {
 		t.Errorf("the page shows %.0f used bytes of all GPUs, and the oracle %d", got, sum)
 	}
+	checkTexts(ctx, t, pods[0])
 	checkLook(ctx, t)
 	do(ctx, t, chromedp.SendKeys("#filter", "idle"))
 	if rows := evaluate[[]string](ctx, t, `[...document.querySelectorAll("#containers tbody tr")].map((r) => r.dataset.container)`); len(rows) != 1 || rows[0] != "default/idle/main" {
@@ -105,6 +108,24 @@ func TestPage(t *testing.T) {
 		t.Errorf("the page shows errors: %s", errors)
 	}
 	pictureOfTop(ctx, t)
+}
+
+// checkTexts checks that the page shows memory and time in the form of kubectl vgpu. The pod has filled
+// its limit.
+func checkTexts(ctx context.Context, t *testing.T, full *corev1.Pod) {
+	t.Helper()
+	bytes := held(t, full)
+	for place, want := range map[string]string{
+		"full/main Memory used": "^" + show.MemoryOfLimit(&bytes, 4<<30) + "$",
+		"full/main GPU time":    `^\d+\.\d %$`,
+		"busy/main GPU time":    `^\d+\.\d/60 %$`,
+	} {
+		container, label, _ := strings.Cut(place, " ")
+		cell := fmt.Sprintf(`document.querySelector('[data-container="default/%s"] [data-label="%s"]')?.innerText ?? ""`, container, label)
+		if got := evaluate[string](ctx, t, cell); !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("the page shows %q as %s, want %s", got, place, want)
+		}
+	}
 }
 
 // checkLook checks that the page fits a phone and a desktop, in light and dark.
