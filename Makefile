@@ -39,7 +39,7 @@ STATIC := ./cmd/extended-resource-patcher ./cmd/vgpuctl ./cmd/nri-vgpu-guard ./c
 ##@ Try
 
 .PHONY: demo
-demo: image root ## start a real node, install nri-vgpu on it and share its GPUs; DEMO_BINARIES=download
+demo: root image ## start a real node, install nri-vgpu on it and share its GPUs; DEMO_BINARIES=download
 	$(BUILD)/bin/demo up
 
 .PHONY: demo-down

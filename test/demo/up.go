@@ -94,7 +94,7 @@ func up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(loadGuard(ctx, bed, options), show(ctx, bed, options)); err != nil {
+	if err := errors.Join(loadGuard(ctx, bed, options), show(ctx, bed, options, filepath.Dir(helm))); err != nil {
 		return fmt.Errorf("%w\nthe cluster stays up for inspection; 'make demo-down' removes the cluster", err)
 	}
 	return nil
@@ -127,7 +127,9 @@ type row struct {
 	held           map[string]uint64
 }
 
-func show(ctx context.Context, bed *testbed.Bed, options testbed.Options) error {
+// show runs the pods and prints their parts, and the environment with which to reach the cluster. helm
+// is the directory of helm.
+func show(ctx context.Context, bed *testbed.Bed, options testbed.Options, helm string) error {
 	rows := make([]row, 0, len(shown))
 	for _, entry := range shown {
 		pod, err := start(ctx, bed, entry.file)
@@ -154,8 +156,8 @@ func show(ctx context.Context, bed *testbed.Bed, options testbed.Options) error 
 	printCapacity(os.Stdout, node)
 	fmt.Println()
 	printRows(os.Stdout, bed, rows)
-	fmt.Printf("\nThe cluster stays up. To reach it:\n\n  export KUBECONFIG=%s\n  export PATH=$PATH:%s:%s\n  kubectl get pods -A\n",
-		bed.Cluster.Kubeconfig(), filepath.Dir(bed.Kubectl()), filepath.Join(options.Source, "build", "bin"))
+	fmt.Printf("\nThe cluster stays up. To reach it:\n\n  export KUBECONFIG=%s\n  export PATH=$PATH:%s:%s:%s\n  kubectl get pods -A\n",
+		bed.Cluster.Kubeconfig(), filepath.Dir(bed.Kubectl()), filepath.Join(options.Source, "build", "bin"), helm)
 	fmt.Print("  kubectl vgpu top --once\n  kubectl vgpu view\n\nTo remove the cluster: make demo-down\n")
 	return nil
 }
