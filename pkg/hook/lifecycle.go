@@ -27,6 +27,8 @@ import (
 //	Synchronize      lists the live containers after every reconnect. A container
 //	                 that was not started counts as live from its StartContainer
 //	                 on, or from PostStartContainer if StartContainer was missed.
+//	                 A container that is not listed stays live while its first
+//	                 process runs.
 //
 // The hook releases the allocation of a deleted or ended pod once none of its containers is live.
 // Therefore a restarting container keeps its GPU, and a force-deleted pod holds its GPU until its
@@ -272,7 +274,8 @@ func (h *Hook) synchronize(ctx context.Context, containers []runningContainer) e
 	if ctx.Err() != nil {
 		return ctx.Err() // the runtime lists the containers again
 	}
-	clear(h.live)
+	// containerd does not list a container whose state it failed to load after a restart.
+	maps.DeleteFunc(h.live, func(_ string, c liveContainer) bool { return c.process.pid == 0 || c.process.ended(h.opts.Proc) })
 	h.unaudited = nil
 	h.unadjusted = map[string]liveContainer{}
 	h.countUnadjusted()

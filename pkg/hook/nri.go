@@ -71,8 +71,12 @@ func (e *edge) Synchronize(ctx context.Context, pods []*api.PodSandbox, containe
 		if c.GetState() == api.ContainerState_CONTAINER_STOPPED {
 			continue
 		}
+		described := describe(sandboxes[c.GetPodSandboxId()], c)
+		if sandboxes[c.GetPodSandboxId()] == nil {
+			described = e.withPod(described)
+		}
 		running = append(running, runningContainer{
-			Container: describe(sandboxes[c.GetPodSandboxId()], c), id: c.GetId(), sandbox: c.GetPodSandboxId(),
+			Container: described, id: c.GetId(), sandbox: c.GetPodSandboxId(),
 			created: c.GetState() == api.ContainerState_CONTAINER_CREATED,
 		})
 	}

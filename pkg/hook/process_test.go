@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
@@ -110,6 +111,39 @@ func TestAnUnreportedEndFreesTheGPU(t *testing.T) {
 		if holds(uid) != want {
 			t.Errorf("%s holds its GPU: %v", uid, !want)
 		}
+	}
+}
+
+// TestAnUnlistedContainerKeepsItsGPU checks that a running container keeps its GPU if a restarted
+// runtime does not list the container. containerd omits a container whose state it failed to load
+// (ListContainers in its nri_api_linux.go).
+func TestAnUnlistedContainerKeepsItsGPU(t *testing.T) {
+	proc := t.TempDir()
+	n := newNode(t, func(n *node) { n.proc = proc })
+	n.pod("u", "main=1024")
+	mustCreate(t, n, "u")
+	born(t, proc, 1, "100")
+	n.containers[0].Pid = 1
+	again := func(listed []*api.Container) {
+		t.Helper()
+		n.stopRuntime()
+		n.mu.Lock()
+		n.containers = listed
+		n.mu.Unlock()
+		n.startRuntime()
+		n.waitRegistered()
+	}
+	again(n.containers)
+	again(nil)
+	n.deletePod("u")
+	n.hook.Sweep()
+	if _, ok := n.ledger.Get("u", "main"); !ok || len(n.hook.LiveDirs()) != 1 {
+		t.Error("the GPU is free while the container runs")
+	}
+	died(t, proc, 1)
+	n.hook.Sweep()
+	if _, ok := n.ledger.Get("u", "main"); ok {
+		t.Error("the container has ended and holds its GPU")
 	}
 }
 

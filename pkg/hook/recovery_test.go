@@ -183,6 +183,35 @@ func TestRunningContainersWithoutLimitsAreCounted(t *testing.T) {
 	counted("it has ended", 0)
 }
 
+// TestContainersAreListedWithoutTheirPod checks that the agent knows a container with limits whose pod
+// the runtime does not list. After a restart, containerd lists no pod whose state it failed to load
+// (ListPodSandboxes in its nri_api_linux.go), and lists the pod's containers.
+func TestContainersAreListedWithoutTheirPod(t *testing.T) {
+	proc := t.TempDir()
+	n := newNode(t, func(n *node) {
+		n.proc = proc
+		n.cfg.Guard.StopUnadjusted = true
+	})
+	n.pod("u", "main=1024")
+	mustCreate(t, n, "u")
+	n.stopRuntime()
+	pid, ended := process(t, proc, "u")
+	born(t, proc, pid, "100")
+	n.mu.Lock()
+	n.containers[0].Pid, n.sandboxes = uint32(pid), nil
+	n.mu.Unlock()
+	n.startRuntime()
+	n.waitRegistered()
+	if n.hook.Unadjusted() != 0 || ended() != 0 {
+		t.Errorf("without limits run %d containers; the container has ended by signal %d", n.hook.Unadjusted(), ended())
+	}
+	n.deletePod("u")
+	n.hook.Sweep()
+	if _, ok := n.ledger.Get("u", "main"); !ok {
+		t.Error("the GPU is free while the container runs")
+	}
+}
+
 // TestContainersOfAnEarlierRuntimeAreNotCounted checks that Unadjusted does not count containers
 // from before the runtime's restart, even while the API server is unreachable.
 func TestContainersOfAnEarlierRuntimeAreNotCounted(t *testing.T) {

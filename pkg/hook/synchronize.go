@@ -3,6 +3,7 @@
 package hook
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/containerd/nri/pkg/api"
@@ -10,6 +11,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/container/gpuaccess"
 	"github.com/nri-vgpu/nri-vgpu/internal/paths"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 )
 
 // reduce drops the fields that Synchronize does not read from the runtime's list of pods
@@ -47,4 +49,20 @@ func only(annotations map[string]string, names ...string) map[string]string {
 		}
 	}
 	return kept
+}
+
+// withPod returns a container with the pod in its assignment. A restarted runtime that does not know
+// the state of a pod lists the pod's containers without the pod. Only a container with its own
+// nri-vgpu mounts has a pod.
+func (h *Hook) withPod(c adjust.Container) adjust.Container {
+	var given placement.Allocation
+	if json.Unmarshal([]byte(c.Assignment), &given) != nil {
+		return c
+	}
+	named := c
+	named.PodUID, named.Namespace, named.Pod = given.PodUID, given.Namespace, given.Pod
+	if !h.carriesOurs(named) {
+		return c
+	}
+	return named
 }
