@@ -5,6 +5,7 @@ package hook
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ import (
 	kubeevents "github.com/nri-vgpu/nri-vgpu/internal/kube/events"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/pods"
 	"github.com/nri-vgpu/nri-vgpu/pkg/hook/adjust"
+	"github.com/nri-vgpu/nri-vgpu/pkg/hook/store"
 	"github.com/nri-vgpu/nri-vgpu/pkg/placement"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
@@ -299,7 +301,8 @@ func (h *Hook) synchronize(ctx context.Context, containers []runningContainer) e
 
 // adopt ensures that the ledger has the allocation of a running container. The
 // annotation in the runtime's OCI spec, which no tenant can write, overrides restored
-// state. adopt rewrites the container's file if the file is lost or differs.
+// state. adopt rewrites the container's file if the file is lost or differs, and keeps the file of a
+// newer release.
 func (h *Hook) adopt(c adjust.Container) {
 	log := h.opts.Log.With("namespace", c.Namespace, "pod", c.Pod, "container", c.Name)
 	var given placement.Allocation
@@ -321,7 +324,7 @@ func (h *Hook) adopt(c adjust.Container) {
 	if !ok {
 		held = given // a container without GPUs
 	}
-	if _, err := h.opts.Store.Assignment(c.PodUID, c.Name); err != nil || replaced {
+	if _, err := h.opts.Store.Assignment(c.PodUID, c.Name); err != nil && !errors.Is(err, store.ErrVersion) || replaced {
 		if err := h.opts.Store.Rewrite(held); err != nil {
 			log.Error("failed to write a running container's assignment", "error", err)
 			return

@@ -40,10 +40,12 @@ const (
 	maxAssignmentSize = 1 << 20
 )
 
-// These errors are the reasons to reject an assignment file.
+// ErrVersion means that an assignment file has the format of a newer release.
+var ErrVersion = errors.New("assignment has the format of a newer release")
+
+// These errors are the other reasons to reject an assignment file.
 var (
 	errAssignmentCorrupt = errors.New("assignment is corrupt")
-	errAssignmentVersion = errors.New("assignment has the format of a newer release")
 	errAssignmentForeign = errors.New("assignment belongs to another container")
 	// errAssignmentBusy means that a process has a lease on the file. A container with whole GPUs has
 	// the file mounted, and an open would wait for root in the container.
@@ -360,7 +362,7 @@ func readEnvelope(path string, given any) error {
 		return fmt.Errorf("%w: %w", errAssignmentCorrupt, err)
 	}
 	if e.Version > assignmentVersion {
-		return fmt.Errorf("%w: format %d, and this agent reads %d", errAssignmentVersion, e.Version, assignmentVersion)
+		return fmt.Errorf("%w: format %d, and this agent reads %d", ErrVersion, e.Version, assignmentVersion)
 	}
 	if e.Version != assignmentVersion {
 		return fmt.Errorf("%w: format %d", errAssignmentCorrupt, e.Version)
@@ -386,7 +388,7 @@ func (s *Store) Load() ([]placement.Allocation, []error) {
 	containers, _ := filepath.Glob(filepath.Join(s.dir, "*", "*", assignmentFile))
 	for _, path := range append(pods, containers...) {
 		all, err := s.read(path)
-		if errors.Is(err, errAssignmentVersion) || errors.Is(err, errAssignmentBusy) {
+		if errors.Is(err, ErrVersion) || errors.Is(err, errAssignmentBusy) {
 			errs = append(errs, fmt.Errorf("kept %s, which this agent cannot read: %w", path, err))
 			continue
 		}

@@ -239,7 +239,7 @@ func TestAssignmentsOfANewerReleaseStay(t *testing.T) {
 	store, path := storeWith(t, content)
 	for range 2 {
 		allocations, errs := store.Load()
-		if len(allocations) > 0 || len(errs) != 1 || !errors.Is(errs[0], errAssignmentVersion) || !strings.Contains(errs[0].Error(), path) {
+		if len(allocations) > 0 || len(errs) != 1 || !errors.Is(errs[0], ErrVersion) || !strings.Contains(errs[0].Error(), path) {
 			t.Errorf("got %v, %v", allocations, errs)
 		}
 		if kept, err := os.ReadFile(path); err != nil || string(kept) != content {
