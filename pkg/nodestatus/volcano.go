@@ -44,7 +44,8 @@ func (r *registration) plan(node *corev1.Node, o Observation, desired Resources,
 		r.withdraw(node, cfg, changes)
 		return changes
 	}
-	if register := volcano.Registered(o.Report.GPUs, cfg); node.Annotations[volcano.Register] != register {
+	// An agent that does not know the pods yet may not know the GPUs either.
+	if register := volcano.Registered(o.Report.GPUs, cfg); register != "" && node.Annotations[volcano.Register] != register {
 		changes[volcano.Register] = &register
 	}
 	if r.mustAnswer(node.Annotations[volcano.Handshake], o.Report.Volcano.Missed, now.Sub(r.answered)) {

@@ -89,6 +89,29 @@ func TestRegistration(t *testing.T) {
 	}
 }
 
+// TestTheRegistrationStaysWithTheResources checks that a Node with resources lists its GPUs for
+// Volcano's scheduler. A new agent may know neither the pods nor the GPUs, and the Node then keeps its
+// resources.
+func TestTheRegistrationStaysWithTheResources(t *testing.T) {
+	t.Parallel()
+	cfg := config.Default()
+	r := startRig(t, cfg, time.Minute)
+	r.api.create()
+	r.report(nil)
+	full := worth(cfg, testGPU("GPU-a", true))
+	r.await(full, polled)
+	registered, _ := r.api.annotation(volcano.Register)
+	if !strings.HasPrefix(registered, "GPU-a,") {
+		t.Fatalf("registered as %q", registered)
+	}
+	r.write(nodereport.Report{Heartbeat: time.Now(), PluginRegistered: true})
+	time.Sleep(2 * pollInterval)
+	r.await(full, 0)
+	if got, _ := r.api.annotation(volcano.Register); got != registered {
+		t.Errorf("the Node has its resources, and is registered as %q", got)
+	}
+}
+
 // TestTheSchedulerIsAnsweredInTimeAndAtLeisure checks that the patcher answers in time, but not at
 // once. The scheduler asks again as soon as it has read an answer, and waits 60 s for an answer.
 func TestTheSchedulerIsAnsweredInTimeAndAtLeisure(t *testing.T) {
