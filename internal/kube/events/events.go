@@ -208,7 +208,7 @@ func home(object corev1.ObjectReference) string {
 // eventName returns a name for an Event, of at most 253 characters, as the API server requires.
 func eventName(object string) string {
 	id := strings.ToLower(rand.Text()[:16])
-	return object[:min(len(object), 253-1-len(id))] + "." + id
+	return strings.TrimRight(object[:min(len(object), 253-1-len(id))], "-.") + "." + id
 }
 
 // update writes the counts that have grown. The next call retries failed updates, and no count is

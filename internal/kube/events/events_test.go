@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -87,6 +88,17 @@ func TestAnEventNamesItsObject(t *testing.T) {
 			t.Error(diff)
 		}
 	})
+}
+
+// TestEventNamesAreValid checks that the API server accepts the names of Events about pods with long
+// names.
+func TestEventNamesAreValid(t *testing.T) {
+	for _, pod := range []string{"web", strings.Repeat("a", 253), strings.Repeat("a", 235) + "." + strings.Repeat("b", 17), strings.Repeat("a", 234) + "--" + strings.Repeat("b", 17)} {
+		name := eventName(pod)
+		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 || !strings.HasPrefix(name, pod[:min(len(pod), 234)]) {
+			t.Errorf("an event of %s is called %s: %q", pod, name, problems)
+		}
+	}
 }
 
 func TestWhatRepeatsIsOneEventWithACount(t *testing.T) {
