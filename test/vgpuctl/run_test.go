@@ -426,3 +426,24 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("without a driver it prints %q", got)
 	}
 }
+
+// TestOtherGPUsAreFull checks that NVML reports a run's GPU with the limit, and other GPUs with
+// their size and no free memory. Monitors such as nvtop divide by a GPU's size.
+func TestOtherGPUsAreFull(t *testing.T) {
+	t.Parallel()
+	type memory struct{ Total, Used, Free uint64 }
+	type device struct {
+		Memory   memory
+		MemoryV2 memory `json:"memory_v2"`
+	}
+	var view struct{ NVML struct{ Devices []device } }
+	m := newMachine(t)
+	said := m.finish(0, m.command("run", "--memory", "2Gi", "--gpu", "0", "--", m.workload("info")))
+	if err := json.Unmarshal([]byte(said), &view); err != nil {
+		t.Fatalf("%v in %s", err, said)
+	}
+	own, other := memory{Total: limit, Free: limit}, memory{Total: 16 << 30, Used: 16 << 30}
+	if want := []device{{own, own}, {other, other}}; !slices.Equal(view.NVML.Devices, want) {
+		t.Errorf("NVML reports %+v, want %+v", view.NVML.Devices, want)
+	}
+}

@@ -120,7 +120,7 @@ static uint64_t vg_nvml_used(struct vg_pages *pages, uint32_t device)
 }
 
 // vg_nvml_describe replaces the driver's figures by the container's. A GPU that is not assigned to
-// the container has no memory.
+// the container has no free memory. Monitors divide by the total, which therefore is not 0.
 static int vg_nvml_describe(void *device, unsigned long long *total, unsigned long long *available,
 			    unsigned long long *used)
 {
@@ -131,9 +131,9 @@ static int vg_nvml_describe(void *device, unsigned long long *total, unsigned lo
 	if (!pages)
 		return NVML_ERROR_NO_PERMISSION;
 	index = vg_nvml_index(pages, device);
-	limit = index < 0 ? 0 : vg_min(*total, vg_limits_memory(pages, (uint32_t)index));
+	limit = index < 0 ? *total : vg_min(*total, vg_limits_memory(pages, (uint32_t)index));
 	*total = limit;
-	*used = index < 0 ? 0 : vg_min(limit, vg_nvml_used(pages, (uint32_t)index));
+	*used = index < 0 ? limit : vg_min(limit, vg_nvml_used(pages, (uint32_t)index));
 	*available = vg_min(*available, limit - *used);
 	return NVML_SUCCESS;
 }
