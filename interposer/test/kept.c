@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // kept checks that memory stays charged while an array or a descriptor of a dma-buf keeps the memory.
+// The same applies to memory whose free a stream captures.
 // kept then allocates all remaining memory. entries_test.sh runs this program, and checks its
 // physical memory. With the argument "measured", an agent detects that the memory is freed.
 
@@ -104,6 +105,24 @@ static void test_refused(void)
 	CHECK_EQUAL(left(), before);
 }
 
+// A free that a stream captures frees no memory.
+static void test_captured_free(void)
+{
+	size_t before = left();
+	uint64_t address;
+	CUstream stream;
+	void *graph;
+
+	CHECK_EQUAL(CALL("cuMemAlloc_v2", (uint64_t *, size_t), &address, bytes), 0);
+	CHECK_EQUAL(CALL("cuStreamCreate", (CUstream *, unsigned), &stream, 1), 0);
+	CHECK_EQUAL(CALL("cuStreamBeginCapture_v2", (CUstream, int), stream, CU_STREAM_CAPTURE_MODE_RELAXED), 0);
+	CHECK_EQUAL(CALL("cuMemFreeAsync", (uint64_t, CUstream), address, stream), 0);
+	CHECK_EQUAL(CALL("cuStreamEndCapture", (CUstream, void **), stream, &graph), 0);
+	CHECK_EQUAL(left(), before - bytes);
+	CHECK_EQUAL(CALL("cuMemFree_v2", (uint64_t), address), 0);
+	CHECK_EQUAL(left(), before);
+}
+
 // wait_for waits until this much memory is left. wait_for allocates, so that the agent measures.
 static void wait_for(size_t want)
 {
@@ -147,6 +166,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	test_refused();
+	test_captured_free();
 	filled_array();
 	kept_linear();
 	kept_mapping();

@@ -151,10 +151,11 @@ VG_API(cuMemAllocFromPoolAsync_ptsz, CUdeviceptr *address, size_t bytes, CUmemor
 static CUresult vg_ordered_give(CUdeviceptr address, CUstream stream, bool per_thread)
 {
 	struct vg_state *state = vg_state_ready();
-	struct vg_entry *entry = vg_release_begin(state, VG_LINEAR, address);
+	bool captured = vg_capture_is_on(stream, per_thread);
+	struct vg_entry *entry = captured ? NULL : vg_release_begin(state, VG_LINEAR, address);
 	struct vg_entry *pointer = entry ? NULL : vg_pointer_take(state, address);
 	struct vg_pool_piece piece = vg_pool_destroyed_find(state, address);
-	bool later = (piece.pool || pointer) && !vg_capture_is_on(stream, per_thread);
+	bool later = (piece.pool || pointer) && !captured;
 	CUresult result = per_thread ? VG_CALL(cuMemFreeAsync_ptsz, address, stream) :
 				       VG_CALL(cuMemFreeAsync, address, stream);
 
