@@ -276,6 +276,13 @@ test_cancelled() {
 	done
 }
 
+# The interposer adds no cancellation points to functions.
+test_cancelled_calls() {
+	native timeout 30 "$tests/cancelled" calls 2>"$work/errors" || fail "cancelled calls, natively: $(cat "$work/errors")"
+	pages calls "$((2 * gib)):$context:300000"
+	limited calls timeout 30 "$tests/cancelled" calls 2>"$work/errors" || fail "cancelled calls: $(cat "$work/errors")"
+}
+
 if [ -n "${UNKIND_TESTS:-}" ]; then
 	GPUSIM_PROFILE=${UNKIND_PROFILE:-$GPUSIM_PROFILE}
 	machine 2>/dev/null
@@ -299,6 +306,7 @@ test_nvml
 test_useless_agents
 test_late_heaps
 test_cancelled
+test_cancelled_calls
 if [ -z "$given" ]; then
 	GPUSIM_PROFILE=$profiles/r550-4060ti.conf
 	machine 2>/dev/null

@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "pages/limits.h"
 #include "pages/slot.h"
 #include "pages/usage.h"
@@ -47,9 +48,11 @@ struct vg_pages *vg_nvml_pages(void)
 	static _Atomic int opened;
 	const char *dir = vg_pages_dir();
 	struct vg_error error = {""};
+	int kept;
 
 	if (atomic_load(&opened))
 		return &pages;
+	kept = vg_thread_keep();
 	vg_mutex_lock(&mutex);
 	if (!atomic_load(&opened)) {
 		if (!dir)
@@ -61,6 +64,7 @@ struct vg_pages *vg_nvml_pages(void)
 			atomic_store(&opened, 1);
 	}
 	vg_mutex_unlock(&mutex);
+	vg_thread_let(kept);
 	return atomic_load(&opened) ? &pages : NULL;
 }
 

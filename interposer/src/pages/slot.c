@@ -45,6 +45,7 @@
 #include "base/now.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "bucket.h"
 #include "dying.h"
 #include "usage.h"
@@ -380,8 +381,11 @@ static void vg_heirs_lock(void)
 
 static void vg_fork_prepares(void)
 {
+	int kept = vg_thread_keep();
+
 	vg_fork_begins();
 	vg_heirs_lock();
+	vg_thread_let(kept);
 }
 
 static void vg_fork_ends(void)
@@ -460,22 +464,24 @@ static bool vg_slot_reap(struct vg_pages *pages, int fd, uint32_t slot)
 bool vg_slots_reap(struct vg_pages *pages, uint32_t device)
 {
 	uint32_t slots = vg_slots_in_use(pages);
+	int kept = vg_thread_keep();
 	int fd = vg_usage_fd(pages);
 	bool gone = true;
 
-	if (fd < 0)
-		// Dead processes stay charged, which may refuse but never over-grants.
-		return true;
-	for (uint32_t i = 0; i < slots; i++)
+	// Without the file, dead processes stay charged, which may refuse but never over-grants.
+	for (uint32_t i = 0; fd >= 0 && i < slots; i++)
 		if ((int)i != pages->slot && vg_slot_holds(pages, i, device))
 			gone &= vg_slot_reap(pages, fd, i);
-	close(fd);
+	if (fd >= 0)
+		close(fd);
+	vg_thread_let(kept);
 	return gone;
 }
 
 void vg_slots_settle(struct vg_pages *pages, uint32_t device)
 {
 	uint32_t slots = vg_slots_in_use(pages);
+	int kept = vg_thread_keep();
 	int fd = -1;
 
 	for (uint32_t i = 0; i < slots; i++) {
@@ -485,11 +491,12 @@ void vg_slots_settle(struct vg_pages *pages, uint32_t device)
 		if (fd < 0)
 			fd = vg_usage_fd(pages);
 		if (fd < 0)
-			return;
+			break;
 		vg_slot_reap(pages, fd, i);
 	}
 	if (fd >= 0)
 		close(fd);
+	vg_thread_let(kept);
 }
 
 // vg_slot_is_free reports whether no process holds a slot's lock. vg_slot_is_free does not take the
@@ -505,10 +512,12 @@ static bool vg_slot_is_free(int fd, uint32_t slot)
 void vg_slots_live(const struct vg_pages *pages, bool live[VG_MAX_SLOTS])
 {
 	uint32_t slots = vg_slots_in_use(pages);
+	int kept = vg_thread_keep();
 	int fd = vg_usage_fd(pages);
 
 	for (uint32_t i = 0; i < slots; i++)
 		live[i] = !vg_slot_is_free(fd, i);
 	if (fd >= 0)
 		close(fd);
+	vg_thread_let(kept);
 }
