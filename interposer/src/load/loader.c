@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/now.h"
 #include "base/text.h"
 
 // vg_object is a loaded object.
@@ -148,6 +149,7 @@ struct vg_loader_search {
 	void *open[2];
 	void *symbol[2];
 	void *info;
+	void *clock;
 	bool kept; // all functions found belong to the C library, which is never unloaded
 };
 
@@ -177,6 +179,8 @@ static int vg_search_object(struct dl_phdr_info *info, size_t size, void *contex
 	}
 	if (!search->info)
 		search->info = vg_object_symbol(&object, "dlinfo");
+	if (is_libc && !search->clock)
+		search->clock = vg_loader_find_export(&object.exports, "clock_gettime");
 	if (is_libc)
 		search->kept = vg_is_of(&object, "dlopen", search->open[0]) &&
 			       vg_is_of(&object, "dlsym", search->symbol[0]);
@@ -202,6 +206,7 @@ int vg_loader_get(struct vg_loader *loader)
 		open = search.open[0] ? search.open[0] : search.open[1];
 		symbol = search.symbol[0] ? search.symbol[0] : search.symbol[1];
 		info = search.info;
+		vg_now_set_clock(search.clock);
 		if (search.kept) {
 			atomic_store(&kept_info, info);
 			atomic_store(&kept_open, open);
