@@ -4,6 +4,8 @@ package hook
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -144,6 +146,29 @@ func TestARestartedContainerKeepsItsAssignment(t *testing.T) {
 	mustCreate(t, n, "u")
 	if n.on("u") != gpuB {
 		t.Errorf("after the agent's restart it has %s", n.on("u"))
+	}
+}
+
+// TestAReservationThatCannotBePersistedIsRetried checks that a later attempt persists a reservation after
+// a failure, as on a full disk. A restarted agent could otherwise place another pod there.
+func TestAReservationThatCannotBePersistedIsRetried(t *testing.T) {
+	n := newNode(t)
+	pod := n.pod("u", "main=10000")
+	blocked := filepath.Join(n.cfg.Paths.RunDir, "containers", "u")
+	write(t, blocked, "")
+	if err := n.hook.Reserve(pod); err == nil {
+		t.Fatal("a file in place of the pod's directory is no error")
+	}
+	if err := os.Remove(blocked); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.hook.Reserve(pod); err != nil {
+		t.Fatal(err)
+	}
+	n.stopHook()
+	n.startHook()
+	if len(n.hook.Held("u")) != 1 {
+		t.Error("the reservation is not persisted")
 	}
 }
 

@@ -44,7 +44,11 @@ func (h *Hook) Reserve(pod *corev1.Pod) error {
 		if _, err := h.opts.Ledger.Place(asked, c.Name); err != nil {
 			return err
 		}
-		return h.reserve(uid, h.opts.Ledger.Pod(uid))
+		err := h.reserve(uid, h.opts.Ledger.Pod(uid))
+		if err != nil {
+			h.opts.Ledger.Release(uid) // the caller retries
+		}
+		return err
 	}
 	return nil
 }
