@@ -130,6 +130,18 @@ func TestRightsAreAsSmallAsDocumented(t *testing.T) {
 	}
 }
 
+// TestContainersReportTheirErrors checks that the statuses of failed containers contain the end of their
+// logs. kubectl vgpu doctor shows the statuses.
+func TestContainersReportTheirErrors(t *testing.T) {
+	for name, set := range find[appsv1.DaemonSet](t) {
+		for _, c := range slices.Concat(set.Spec.Template.Spec.InitContainers, set.Spec.Template.Spec.Containers) {
+			if c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+				t.Errorf("%s: the policy for messages of container %s is %q", name, c.Name, c.TerminationMessagePolicy)
+			}
+		}
+	}
+}
+
 func TestPatcherHasNoPrivileges(t *testing.T) {
 	spec := find[appsv1.DaemonSet](t)["extended-resource-patcher"].Spec.Template.Spec
 	if spec.HostNetwork || spec.HostPID || spec.HostIPC {

@@ -62,7 +62,7 @@ func (n Node) agent() []finding.Finding {
 	case n.Agent == nil:
 		return []finding.Finding{n.absent()}
 	case n.Agent.Down != "":
-		return []finding.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s --all-containers --previous; kubectl -n %s describe pod %s", n.Namespace, n.Agent.Pod, n.Namespace, n.Agent.Pod),
+		return []finding.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s --all-containers; kubectl -n %s describe pod %s", n.Namespace, n.Agent.Pod, n.Namespace, n.Agent.Pod),
 			"the agent does not run, and containers that request GPUs cannot start until the agent runs: %s (%s)", n.Agent.Down, n.Agent.State)}
 	case n.Unknown != nil:
 		return []finding.Finding{problem("agent-pod", fmt.Sprintf("kubectl -n %s logs %s", n.Namespace, n.Agent.Pod), "%v", n.Unknown)}
