@@ -2,8 +2,9 @@
 
 // Package programs runs CUDA programs of other projects, from Debian's packages, on simulated GPUs.
 // The programs are ffmpeg, programs that gcc compiles for NVIDIA's GPUs (OpenMP, OpenACC), Halide's
-// pipelines, and Numba's layer over the driver. Each program runs natively and under limits, with
-// each driver of gpusim/profiles. Run `make build` first.
+// pipelines, and Numba's layer over the driver. clang compiles the programs for OpenMP, too. Each
+// program runs natively and under limits, with each driver of gpusim/profiles. Run `make build`
+// first.
 //
 // A simulated GPU does not compute. The tests check the programs' calls, copies, grants and
 // refusals. The simulator reports the memory that the programs really held.
@@ -38,7 +39,8 @@ const (
 	patience = 2 * time.Minute
 )
 
-// compiled is the directory of the programs of testdata that gcc has compiled.
+// compiled is the directory of the programs of testdata that gcc has compiled, with the directory
+// "clang" of the programs that clang has compiled.
 var compiled string
 
 func TestMain(m *testing.M) {
@@ -51,7 +53,8 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) (int, error) {
 	err := debian.Install("test/programs", "real CUDA programs, some 300 MB",
-		"ffmpeg", "gcc-12", "gcc-12-offload-nvptx", "libgomp-plugin-nvptx1", "nvptx-tools", "python3-halide", "python3-numba")
+		"clang-14", "clang-tools-14", "ffmpeg", "gcc-12", "gcc-12-offload-nvptx", "libgomp-plugin-nvptx1",
+		"libomp-14-dev", "nvptx-tools", "python3-halide", "python3-numba")
 	if err != nil {
 		return 1, err
 	}

@@ -19,7 +19,7 @@ type program struct {
 	fills   bool     // allocates until a refusal
 	blind   bool     // does not print the number of GPUs
 	phrase  string   // its runtime's message about a refusal, on standard error
-	command []string // "{compiled}" and "{library}" are filled in
+	command []string // "{compiled}", "{clang}" and "{library}" are filled in
 	library string   // the name by which the program opens the driver, if the program can choose
 }
 
@@ -27,6 +27,10 @@ var programs = []program{
 	{name: "openmp", command: []string{"{compiled}/openmp", "map"}},
 	{name: "openmp-fill", fills: true, phrase: "out of memory", command: []string{"{compiled}/openmp", "fill"}},
 	{name: "openmp-tasks", command: []string{"{compiled}/openmp_tasks"}},
+	{name: "clang-openmp", command: []string{"{clang}/openmp", "map"}},
+	{name: "clang-openmp-fill", fills: true, phrase: "out of memory", command: []string{"{clang}/openmp", "fill"}},
+	// LLVM 14 shares events between GPUs, which CUDA does not permit.
+	{name: "clang-openmp-tasks", blind: true, command: []string{"env", "CUDA_VISIBLE_DEVICES=0", "{clang}/openmp_tasks"}},
 	{name: "openacc-queues", command: []string{"{compiled}/openacc", "queues"}},
 	{name: "openacc-fill", fills: true, phrase: "out of memory", command: []string{"{compiled}/openacc", "fill"}},
 	{name: "numba-fill", fills: true, command: numba("fill"), library: "libcuda.so"},
@@ -56,6 +60,9 @@ func (p *program) prepare(m *machine) (command, env []string) {
 		env = append(env, "NUMBA_CUDA_DRIVER="+library)
 	}
 	for _, word := range p.command {
+		if strings.Contains(word, "{clang}") {
+			word = strings.ReplaceAll(word, "{clang}", compileWithClang(m.TB))
+		}
 		word = strings.ReplaceAll(word, "{compiled}", compiled)
 		command = append(command, strings.ReplaceAll(word, "{library}", library))
 	}

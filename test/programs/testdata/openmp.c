@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// This program uses OpenMP's target constructs, which gcc's runtime translates into requests to a
-// GPU. The simulated GPU computes nothing, so the program checks only the copied data, and the
+// This program uses OpenMP's target constructs, which the compiler's runtime translates into requests
+// to a GPU. The simulated GPU computes nothing, so the program checks only the copied data, and the
 // granted and the refused memory. The program prints one line of JSON.
 //
 //	openmp map|fill
