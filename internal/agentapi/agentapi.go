@@ -60,8 +60,10 @@ type Process struct {
 	MemoryUsedBytes *uint64 `json:"memoryUsedBytes,omitempty"`
 	// MemoryLimitBytes is the container's limit, 0 for no limit.
 	MemoryLimitBytes uint64 `json:"memoryLimitBytes,omitempty"`
-	// ComputeLimitPPM is the container's part of the GPU's time, 0 for all.
-	ComputeLimitPPM uint32 `json:"computeLimitPPM,omitempty"`
+	// ComputeLimitPPM is the container's part of the GPU's time, 0 for all. ComputeMaximumPPM is as in a
+	// Share.
+	ComputeLimitPPM   uint32 `json:"computeLimitPPM,omitempty"`
+	ComputeMaximumPPM uint32 `json:"computeMaximumPPM,omitempty"`
 	// Requests contains the requested amounts of the container, by resource.
 	Requests map[string]int64 `json:"requests,omitempty"`
 }

@@ -69,7 +69,7 @@ func (c *Collector) process(who registry.Asker, s sighting, uuid string, h *hold
 	part := uint32(request.Whole)
 	if limit.ComputePPM > 0 && limit.ComputePPM < request.Whole {
 		part = limit.ComputePPM
-		p.ComputeLimitPPM = part
+		p.ComputeLimitPPM, p.ComputeMaximumPPM = part, limit.MaximumPPM
 	}
 	if s.Utilisation != nil {
 		ofShare := tenths(*s.Utilisation * request.Whole / float64(part))

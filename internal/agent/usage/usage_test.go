@@ -176,7 +176,7 @@ func some[T any](value T) *T { return &value }
 func populated(t *testing.T) (n *node, c *Collector, pids map[string]int) {
 	t.Helper()
 	n, c = newNode(t)
-	quarter := limits.Device{UUID: first, MemoryBytes: 4 * gib, ComputePPM: 250_000}
+	quarter := limits.Device{UUID: first, MemoryBytes: 4 * gib, ComputePPM: 250_000, MaximumPPM: 500_000}
 	all := limits.Device{UUID: second, MemoryBytes: 16 * gib, ComputePPM: limits.NoComputeLimit} // more than requested
 	n.contain(main, ownPod, "own", "main", quarter)
 	n.contain(side, ownPod, "own", "side", quarter)
@@ -195,7 +195,7 @@ func populated(t *testing.T) (n *node, c *Collector, pids map[string]int) {
 func entry(pod, container string, pid int) agentapi.Process {
 	return agentapi.Process{
 		Namespace: "ns", Pod: pod, Container: container, Node: "n1", UUID: first, PID: uint32(pid), Command: "python train?[2J.py",
-		MemoryLimitBytes: 4 * gib, ComputeLimitPPM: 250_000, Requests: map[string]int64{metagpu: 25},
+		MemoryLimitBytes: 4 * gib, ComputeLimitPPM: 250_000, ComputeMaximumPPM: 500_000, Requests: map[string]int64{metagpu: 25},
 	}
 }
 
@@ -226,7 +226,7 @@ func TestTheNodesRootSeesAll(t *testing.T) {
 	own.Utilisation, own.ShareUtilisation, own.MemoryUsedBytes = some(20.0), some(80.0), some(uint64(gib))
 	other, whole := entry("other", "main", pids["other"]), entry("other", "main", pids["second"])
 	other.Utilisation, other.ShareUtilisation, other.MemoryUsedBytes = some(10.0), some(40.0), some(uint64(2*gib))
-	whole.UUID, whole.MemoryLimitBytes, whole.ComputeLimitPPM = second, 16*gib, 0
+	whole.UUID, whole.MemoryLimitBytes, whole.ComputeLimitPPM, whole.ComputeMaximumPPM = second, 16*gib, 0, 0
 	whole.Utilisation, whole.ShareUtilisation, whole.MemoryUsedBytes = some(50.0), some(50.0), some(uint64(3*gib))
 	host := agentapi.Process{Node: "n1", UUID: first, PID: uint32(pids["host"]), Command: "python train?[2J.py",
 		Utilisation: some(1.0), MemoryUsedBytes: some(uint64(gib / 2))}
@@ -409,7 +409,7 @@ func TestOverview(t *testing.T) {
 	want := agentapi.Container{
 		Namespace: "ns", Pod: "other", Container: "main", Node: "n1", Requests: map[string]int64{metagpu: 25},
 		GPUs: []agentapi.Share{
-			{UUID: first, MemoryLimitBytes: 4 * gib, ComputeLimitPPM: 250_000, MemoryUsedBytes: some(uint64(2 * gib)), Utilisation: some(10.0), Processes: 1, Account: &agentapi.Account{}},
+			{UUID: first, MemoryLimitBytes: 4 * gib, ComputeLimitPPM: 250_000, ComputeMaximumPPM: 500_000, MemoryUsedBytes: some(uint64(2 * gib)), Utilisation: some(10.0), Processes: 1, Account: &agentapi.Account{}},
 			{UUID: second, Index: 1, MIG: agentapi.MIG{Parent: "GPU-p", Index: 3, Profile: "1g.16gb"}, Unhealthy: "XID 79", MemoryLimitBytes: 16 * gib, MemoryUsedBytes: some(uint64(3 * gib)), Utilisation: some(50.0), Processes: 1, Account: &agentapi.Account{}},
 		},
 	}

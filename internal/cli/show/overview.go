@@ -341,7 +341,7 @@ func psView(numbers map[string]string) view[agentapi.Process] {
 			{title: "UUID", text: func(p agentapi.Process) string { return p.UUID }, wide: true},
 			{title: "PID", text: func(p agentapi.Process) string { return strconv.FormatUint(uint64(p.PID), 10) }},
 			{title: "MEMORY", text: func(p agentapi.Process) string { return ofLimit(p.MemoryUsedBytes, p.MemoryLimitBytes) }},
-			{title: "TIME", text: func(p agentapi.Process) string { return timeOf(p.Utilisation, p.ComputeLimitPPM, 0) }},
+			{title: "TIME", text: func(p agentapi.Process) string { return timeOf(p.Utilisation, p.ComputeLimitPPM, p.ComputeMaximumPPM) }},
 			{title: "REQUESTS", text: func(p agentapi.Process) string { return Requested(p.Requests) }, wide: true},
 			{title: "COMMAND", text: func(p agentapi.Process) string { return shorten(p.Command, shortCommand) }},
 		},

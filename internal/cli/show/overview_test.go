@@ -28,7 +28,7 @@ func overview(node string) agentapi.Overview {
 			{Namespace: "b", Pod: "q", Container: "c", Node: node, GPUs: []agentapi.Share{{UUID: "GPU-" + node, MemoryLimitBytes: 500 << 20, MemoryUsedBytes: used(400)}}},
 		},
 		Processes: []agentapi.Process{
-			{Namespace: "a", Pod: "p", Container: "c", Node: node, UUID: "GPU-" + node, PID: 7, Command: "train", MemoryUsedBytes: used(10)},
+			{Namespace: "a", Pod: "p", Container: "c", Node: node, UUID: "GPU-" + node, PID: 7, Command: "train", MemoryUsedBytes: used(10), ComputeLimitPPM: 250_000, ComputeMaximumPPM: 500_000},
 			{Node: node, UUID: "GPU-" + node, PID: 8, Command: "daemon"},
 		},
 	}
@@ -65,7 +65,7 @@ func TestListings(t *testing.T) {
 		"by memory": {written(t, Listing{Format: FormatTable, Order: ByMemory, NoHeaders: true}, func(l Listing) error { return l.Pods(Entries(all)) }),
 			"b  q  c  n1  0  400/500 MiB  - %           -      -  0  -\na  p  c  n1  0  10/100 MiB   20.0/25-50 %  1m15s  2  0  -\n"},
 		"ps": {written(t, Listing{Format: FormatTable, Order: ByName, NoHeaders: true}, func(l Listing) error { return l.Processes(all) }),
-			"-  -  -  n1  0  8  - MiB   - %  daemon\na  p  c  n1  0  7  10 MiB  - %  train\n"},
+			"-  -  -  n1  0  8  - MiB   - %        daemon\na  p  c  n1  0  7  10 MiB  -/25-50 %  train\n"},
 		"waiting": {written(t, Listing{Format: FormatTable, Order: ByTime, NoHeaders: true}, func(l Listing) error {
 			return l.Pods([]PodEntry{{Container: agentapi.Container{Namespace: "a", Pod: "w"}, Status: "Pending"}})
 		}), "a  w  -  -  -  -  -  -  -  -  Pending\n"},

@@ -125,7 +125,7 @@ function readRows(fleet) {
     limit: s.memoryLimitBytes,
     idle: s.memoryUsedBytes === undefined ? undefined : Math.max(0, s.memoryLimitBytes - s.memoryUsedBytes),
     time: s.utilisation,
-    timeLimit: [s.computeLimitPPM, s.computeMaximumPPM].filter(Boolean).map((ppm) => 100 * ppm / whole).join('-'),
+    timeLimit: s.computeLimitPPM ? [s.computeLimitPPM, s.computeMaximumPPM].filter(Boolean).map((ppm) => 100 * ppm / whole).join('-') : '',
     throttled: s.account?.throttledSeconds,
     refusals: s.account?.refusals,
   }))));
