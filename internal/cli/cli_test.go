@@ -287,8 +287,11 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("%s: %s", format, diff)
 		}
 	}
-	if err := describe([]string{"missing"}, io.Discard, "json", gather); err == nil {
-		t.Error("a missing object has no error")
+	for format, want := range map[string]string{"table": "about a\n\nabout b\n", "json": `"name": "b"`} {
+		var out strings.Builder
+		if err := describe([]string{"a", "missing", "b"}, &out, format, gather); err == nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%s of a missing object: %q, %v", format, out.String(), err)
+		}
 	}
 }
 

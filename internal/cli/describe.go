@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -88,32 +89,35 @@ type description struct {
 }
 
 // describe gathers and writes the description of each name: as text with an empty line between
-// descriptions, or as one list.
+// descriptions, or as one list. An error about a name does not omit the other names.
 func describe(names []string, out io.Writer, format string, gather func(name string) (description, error)) error {
 	if err := show.CheckFormat(format, show.ReportFormats); err != nil {
 		return err
 	}
-	values := []any{}
-	for i, name := range names {
+	values, text := []any{}, false
+	var failed error
+	for _, name := range names {
 		d, err := gather(name)
 		if err != nil {
-			return err
+			failed = errors.Join(failed, err)
+			continue
 		}
 		if format != show.FormatTable {
 			values = append(values, d.value())
 			continue
 		}
-		if i > 0 {
+		if text {
 			fmt.Fprintln(out)
 		}
+		text = true
 		if err := d.table(out); err != nil {
 			return err
 		}
 	}
 	if format == show.FormatTable {
-		return nil
+		return failed
 	}
-	return show.Encode(out, format, values)
+	return errors.Join(show.Encode(out, format, values), failed)
 }
 
 func describeNodeCommand(c *cluster) *cobra.Command {

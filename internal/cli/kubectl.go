@@ -309,24 +309,23 @@ Exit status: 1 if there is a problem. To fix a problem, follow the text after it
 					return err
 				}
 			}
-			var all []examined
+			all := []examined{}
 			sound := true
+			var failed error
 			for _, name := range names {
 				findings, err := explain.Examine(ctx, f, name)
 				if err != nil {
-					return err
+					failed = errors.Join(failed, err)
+					continue
 				}
 				all = append(all, examined{name, findings})
 				sound = sound && finding.Sound(findings)
 			}
 			err = report(cmd.OutOrStdout(), output, all, func(out io.Writer) error { return writeExamined(out, all) })
-			if err != nil {
-				return err
-			}
 			if !sound {
-				return errUnsoundNodes
+				failed = errors.Join(failed, errUnsoundNodes)
 			}
-			return nil
+			return errors.Join(err, failed)
 		},
 	}
 	outputFlag(cmd, &output, show.ReportFormats)
