@@ -80,8 +80,19 @@ func Obey(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (request.Pod, erro
 	return obeyed, nil
 }
 
-// Bind binds the shares of a pod to the GPUs in the text of an assignment.
+// Bind binds the shares of a pod to the GPUs in the text of an assignment. All of them must be in gpus.
 func Bind(asked request.Pod, text string, gpus []gpu.GPU) (request.Pod, error) {
+	return bind(asked, text, func(uuid string) bool {
+		return slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.UUID == uuid })
+	})
+}
+
+// BindAnywhere binds the shares of a pod as Bind does, even to GPUs that are gone.
+func BindAnywhere(asked request.Pod, text string) (request.Pod, error) {
+	return bind(asked, text, func(string) bool { return true })
+}
+
+func bind(asked request.Pod, text string, exists func(uuid string) bool) (request.Pod, error) {
 	if len(text) > mostBytes {
 		return request.Pod{}, fmt.Errorf("the annotation has %d bytes; allowed: %d", len(text), mostBytes)
 	}
@@ -102,7 +113,7 @@ func Bind(asked request.Pod, text string, gpus []gpu.GPU) (request.Pod, error) {
 			continue
 		}
 		var err error
-		if c.Shares, err = bindShares(c.Shares, entries, gpus); err != nil {
+		if c.Shares, err = bindShares(c.Shares, entries, exists); err != nil {
 			return request.Pod{}, fmt.Errorf("container %q: %w", c.Name, err)
 		}
 	}
@@ -114,7 +125,7 @@ func Bind(asked request.Pod, text string, gpus []gpu.GPU) (request.Pod, error) {
 
 // bindShares returns the shares, and binds each share to a GPU of the entries. A divided share
 // becomes one share for each piece.
-func bindShares(shares []request.Share, entries []string, gpus []gpu.GPU) ([]request.Share, error) {
+func bindShares(shares []request.Share, entries []string, exists func(uuid string) bool) ([]request.Share, error) {
 	var bound []request.Share
 	for _, share := range shares {
 		for rest := share.Memory.PPM; ; {
@@ -125,7 +136,7 @@ func bindShares(shares []request.Share, entries []string, gpus []gpu.GPU) ([]req
 			if err != nil {
 				return nil, err
 			}
-			if err := check(uuid, share, bound, gpus); err != nil {
+			if err := check(uuid, share, bound, exists); err != nil {
 				return nil, err
 			}
 			one := share
@@ -164,9 +175,9 @@ func parseEntry(entry string, share request.Share, rest uint32) (uuid string, pi
 }
 
 // check returns an error if a share may not be on a GPU, even if the GPU has room.
-func check(uuid string, share request.Share, bound []request.Share, gpus []gpu.GPU) error {
+func check(uuid string, share request.Share, bound []request.Share, exists func(uuid string) bool) error {
 	switch {
-	case !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.UUID == uuid }):
+	case !exists(uuid):
 		return fmt.Errorf("GPU %q is not in this node", uuid)
 	case slices.ContainsFunc(bound, func(before request.Share) bool { return before.GPUs[0] == uuid }):
 		return fmt.Errorf("GPU %s is in the annotation twice", uuid)

@@ -125,12 +125,29 @@ func (r Reader) bound(asked request.Pod, pod *corev1.Pod, gpus []gpu.GPU) (bound
 		if bound, err := assign.Bind(asked, text, gpus); err == nil {
 			return resize.InForce(bound, pod), true
 		}
+		if bound, err := assign.BindAnywhere(asked, text); err == nil {
+			return without(resize.InForce(bound, pod), pod, gpus), true
+		}
 	}
 	// An assignment by Volcano's scheduler, or the pod's wishes, may have become invalid since.
 	if obeyed, err := choice.Obey(asked, pod, gpus, r.Config); err == nil {
 		return resize.InForce(obeyed, pod), volcano.Assigned(pod)
 	}
 	return asked, false
+}
+
+// without returns the part of a pod on the listed GPUs, if the node no longer lists all GPUs of the pod's
+// assignment. The node has refused or will refuse such a pod, unless the pod has started.
+func without(bound request.Pod, pod *corev1.Pod, gpus []gpu.GPU) request.Pod {
+	left := bound
+	left.Containers = slices.Clone(bound.Containers)
+	for i := range left.Containers {
+		c := &left.Containers[i]
+		c.Shares = slices.DeleteFunc(slices.Clone(c.Shares), func(s request.Share) bool {
+			return !started(bound, pod) || !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.UUID == s.GPUs[0] })
+		})
+	}
+	return left
 }
 
 // started reports whether kubelet has reported a started container that requests GPUs. The node has

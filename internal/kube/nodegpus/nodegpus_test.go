@@ -139,7 +139,7 @@ func TestWhatPodsHold(t *testing.T) {
 		{"a pod without room holds nothing", one, []*corev1.Pod{asking("a", 1, "9000"), asking("b", 2, "9000"), asking("c", 3, "1000")},
 			map[string][]string{"a": {"GPU-0"}, "c": {"GPU-0"}}},
 		{"an assignment to a GPU of another node", two, []*corev1.Pod{assigned(asking("a", 1, "9000"), "GPU-9"), asking("b", 2, "9000")},
-			map[string][]string{"a": {"GPU-0"}, "b": {"GPU-1"}}},
+			map[string][]string{"b": {"GPU-0"}}},
 		{"an annotation that has become invalid", two, []*corev1.Pod{annotated(assigned(asking("a", 1, "1000"), "GPU-1"), "nri-vgpu.io/compute-policy=x")},
 			map[string][]string{"a": {"GPU-1"}}},
 		{"a wish that has become invalid", two, []*corev1.Pod{annotated(assigned(pod("a", 1, container("main", volcanoMemory+"=1000")), "GPU-1"), choice.UseUUID+"=GPU-0")},
@@ -210,6 +210,34 @@ func TestPodsHoldTheSizesInForce(t *testing.T) {
 		}
 		if held := use.Ledger.Pod("a"); len(held) != 1 || held[0].Devices[0].MemoryBytes != tt.want<<20 {
 			t.Errorf("%s: holds %+v, want %d MiB", name, held, tt.want)
+		}
+	}
+}
+
+// TestGPUsThatAreGone checks that a pod on a GPU that is gone takes no capacity of other GPUs, as in the
+// node's ledger.
+func TestGPUsThatAreGone(t *testing.T) {
+	both := annotated(running(pod("a", 1, container("main", memory+"=9000", "nri-vgpu.io/vgpu-number=2"))), assign.Annotation+`={"main":["GPU-9","GPU-1"]}`)
+	for name, tt := range map[string]struct {
+		pod  *corev1.Pod
+		want map[string]uint64 // free MiB
+	}{
+		"started":               {running(assigned(asking("a", 1, "9000"), "GPU-9")), map[string]uint64{"GPU-0": 16384, "GPU-1": 16384}},
+		"not started":           {assigned(asking("a", 1, "9000"), "GPU-9"), map[string]uint64{"GPU-0": 16384, "GPU-1": 16384}},
+		"one of two":            {both, map[string]uint64{"GPU-0": 16384, "GPU-1": 16384 - 9000}},
+		"without an assignment": {pod("a", 1, container("main", "nri-vgpu.io/vgpu-memory-percentage=50")), map[string]uint64{"GPU-0": 8192, "GPU-1": 16384}},
+	} {
+		gone := running(assigned(asking("gone", 2, "1000"), "GPU-9"))
+		use, err := NewReader(config.Default()).Use(node(gpu0, gpu1), []*corev1.Pod{tt.pod, gone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		free := map[string]uint64{}
+		for _, room := range use.Ledger.Free() {
+			free[room.UUID] = room.FreeMemoryBytes / request.MiB
+		}
+		if diff := cmp.Diff(tt.want, free); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
