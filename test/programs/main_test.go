@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (int, error) {
-	err := debian.Install("test/programs", "real CUDA programs, some 300 MB",
+	err := debian.Install("test/programs", "real CUDA programs, some 500 MB",
 		"clang-14", "clang-tools-14", "ffmpeg", "gcc-12", "gcc-12-offload-nvptx", "libgomp-plugin-nvptx1",
 		"libomp-14-dev", "nvptx-tools", "python3-halide", "python3-numba")
 	if err != nil {
