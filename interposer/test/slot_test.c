@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/now.h"
 #include "check.h"
 #include "fixture.h"
 #include "pages/usage.h"
@@ -149,6 +150,36 @@ static void test_forked_child_keeps_the_memory(void)
 	attach(&other);
 	CHECK_EQUAL(other.slot, 2);
 	vg_pages_close(&other);
+	kill(*shared_child, SIGKILL);
+	wait_until_unused(&pages);
+	vg_pages_close(&pages);
+}
+
+// A dead process's work is charged, even if a child keeps the process's memory.
+static void test_forked_child_keeps_no_work(void)
+{
+	const uint64_t ms = 1000000;
+	struct vg_container_device *sum;
+	struct vg_slot_device *work;
+	struct vg_pages pages;
+	pid_t holder;
+
+	shared_child = new_shared_child();
+	make_pages(1000);
+	attach(&pages);
+	holder = start_holder(fork_sleeper);
+	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	sum = &pages.usage->header.devices[0];
+	work = &pages.usage->slots[1].devices[0];
+	work->gpu_time_ns = 7;
+	work->unmeasured_ns = vg_now() - 30 * ms;
+	finish(holder);
+	vg_slots_settle(&pages, 0);
+	CHECK(sum->spent_ns >= 30 * ms);
+	CHECK_EQUAL(sum->retired_gpu_time_ns, sum->spent_ns + 7);
+	CHECK_EQUAL(used_after_reaping(&pages), 100);
+	CHECK_EQUAL(sum->retired_gpu_time_ns, sum->spent_ns + 7);
 	kill(*shared_child, SIGKILL);
 	wait_until_unused(&pages);
 	vg_pages_close(&pages);
@@ -339,6 +370,44 @@ static void test_fork_while_a_slot_is_taken(void)
 	vg_pages_close(&pages);
 }
 
+static void fork_within(void)
+{
+	static bool within;
+	pid_t pid;
+
+	if (within)
+		return;
+	within = true;
+	pid = fork();
+	if (pid == 0)
+		_exit(0);
+	CHECK(waitpid(pid, NULL, 0) == pid);
+}
+
+// A handler of a fork may fork, too, and both forks end. The program registers the handler before the
+// first slot is taken, so that the handler runs after ours.
+static void test_fork_within_a_fork(void)
+{
+	struct vg_pages pages;
+	int status;
+	pid_t pid;
+
+	make_pages(1000);
+	pid = fork();
+	if (pid == 0) {
+		alarm(30);
+		CHECK(pthread_atfork(fork_within, NULL, NULL) == 0);
+		attach(&pages);
+		pid = fork();
+		if (pid == 0)
+			_exit(0);
+		CHECK(waitpid(pid, NULL, 0) == pid);
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK_EQUAL(status, 0);
+}
+
 static void test_exec_gives_back(void)
 {
 	struct vg_pages pages;
@@ -373,8 +442,10 @@ static void test_spawning_keeps_the_slot(void)
 
 int main(void)
 {
+	test_fork_within_a_fork(); // comes first
 	test_killed_process_gives_back();
 	test_forked_child_keeps_the_memory();
+	test_forked_child_keeps_no_work();
 	test_executed_child_keeps_nothing();
 	test_slot_outlives_its_descriptors();
 	test_process_that_ends_slowly();
