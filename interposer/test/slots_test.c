@@ -173,6 +173,25 @@ static void test_reaping_begins_with_the_first_slot(void)
 	vg_pages_close(&pages);
 }
 
+// A dead process keeps no single byte, also of an unfinished claim.
+static void test_reaping_of_a_byte(void)
+{
+	for (int pending = 0; pending < 2; pending++) {
+		struct vg_pages pages, first;
+		struct vg_slot_device *held;
+
+		make_pages(1000);
+		attach(&first);
+		attach(&pages);
+		held = &pages.usage->slots[first.slot].devices[0];
+		*(pending ? &held->pending : &held->used) = 1;
+		vg_pages_close(&first);
+		vg_slots_reap(&pages, 0);
+		CHECK_EQUAL(held->used + held->pending, 0);
+		vg_pages_close(&pages);
+	}
+}
+
 static const uint64_t ms = 1000000;
 
 // leave_unmeasured leaves a dead process's slot with work unmeasured for this long.
@@ -378,6 +397,7 @@ int main(void)
 	test_own_memory_begins_at_zero();
 	test_who_lives();
 	test_reaping_begins_with_the_first_slot();
+	test_reaping_of_a_byte();
 	test_unmeasured_work_is_charged();
 	test_unmeasured_work_of_the_living();
 	test_slots_are_taken_again();
