@@ -134,6 +134,20 @@ func TestResizeBeforeTheContainerIsCreated(t *testing.T) {
 	n.wantSizes(sizes{Ledger: same(2048, 0), File: same(2048, 0), Reserved: same(2048, 0), Page: same(2048, 100)})
 }
 
+// TestResizeOfAWholeGPUBeforeTheContainerIsCreated checks that a container with a reserved whole GPU can
+// shrink before its creation, and then has limits.
+func TestResizeOfAWholeGPUBeforeTheContainerIsCreated(t *testing.T) {
+	n := newNode(t)
+	if err := n.hook.Reserve(n.pod("u", "main=16384")); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.hook.Resize("u", "main", size(2048, 0)); err != nil {
+		t.Fatal(err)
+	}
+	mustCreate(t, n, "u")
+	n.wantSizes(sizes{Ledger: same(2048, 0), File: same(2048, 0), Reserved: same(2048, 0), Page: same(2048, 100)})
+}
+
 func TestResizeWithoutRoom(t *testing.T) {
 	n := newNode(t)
 	n.pod("u", "main=4096")
