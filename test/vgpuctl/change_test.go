@@ -36,7 +36,7 @@ func TestLimitChangesUnderARunningProcess(t *testing.T) {
 	o := m.oracle()
 	// If the limit rises while fill requests its smallest piece, fill fills the difference with
 	// pieces of this size. Single bytes would take minutes.
-	m.start(m.command("run", "--group", "g", "--memory", "4Gi", "--", m.workload("fill"), "--rounds", "100000", "--chunk", "32MiB", "--granularity", "1MiB"))
+	m.start(m.command("run", "--group", "g", "--memory", "4Gi", "--", m.workload("fill"), "--rounds", "10000000", "--chunk", "32MiB", "--granularity", "1MiB"))
 	const look = 50 * time.Millisecond
 	most := func(during time.Duration) uint64 {
 		var seen uint64

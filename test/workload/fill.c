@@ -391,8 +391,8 @@ static int wl_check_options(const struct wl_fill_options *options,
 		problem = "--fraction must be 0 to 1";
 	else if (options->threads == 0 || options->threads > 256)
 		problem = "--threads must be 1 to 256";
-	else if (options->rounds == 0 || options->rounds > 100000)
-		problem = "--rounds must be 1 to 100000";
+	else if (options->rounds == 0 || options->rounds > 10000000)
+		problem = "--rounds must be 1 to 10000000";
 	if (problem)
 		fprintf(stderr, "%s: %s\n", program, problem);
 	return problem ? -1 : 0;
