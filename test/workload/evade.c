@@ -368,6 +368,19 @@ static int wl_run_behind(struct wl_evasion *evasion)
 	return 0;
 }
 
+// wl_run_queued queues six brief kernels before each long kernel of the same kind.
+static int wl_run_queued(struct wl_evasion *evasion)
+{
+	if (wl_lane_add(evasion, NULL, 0))
+		return -1;
+	while (wl_now() < evasion->until) {
+		evasion->kernel_ns = evasion->launches % 7 == 6 ? wl_long_ns : wl_brief_ns;
+		if (wl_launch(evasion, &evasion->lane[0]))
+			return -1;
+	}
+	return 0;
+}
+
 // wl_refuse tries to destroy the primary context, which the driver refuses.
 static void *wl_refuse(void *of)
 {
@@ -548,6 +561,7 @@ static const struct wl_way wl_ways[] = {
 	{"exits", "a new process for every kernel", wl_run_exits, true},
 	{"traps", "a new process for every kernel, which ends with an exception", wl_run_traps, true},
 	{"varying", "short and long kernels of one kind", wl_run_varying, false},
+	{"queued", "six brief kernels before each long kernel of one kind", wl_run_queued, false},
 	{"behind", "a brief kernel and a long kernel of one kind before each wait", wl_run_behind, false},
 	{"refused", "unlike kernels beside a thread that tries to destroy the context", wl_run_refused, false},
 	{"spread", "graphs on streams of two GPUs, with kernels on the second GPU only", wl_run_spread, false},

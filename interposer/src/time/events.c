@@ -289,10 +289,25 @@ static bool vg_segment_interval(struct vg_stream *stream, const struct vg_segmen
 		return false;
 	}
 	stream->failures = 0;
+	if (segment->fresh)
+		return true;
 	// With several streams, a little idle time may be measured as work. This error is smaller
 	// than the error of a charge by estimate, which would be added to the other streams'
 	// charges.
-	return segment->fresh || segment->idle <= (segment->many ? *interval / vg_idle_part : 0);
+	if (segment->many)
+		return segment->idle <= *interval / vg_idle_part;
+	// The idle time is at most as long as estimated. The rest is work, if it exceeds the charge.
+	*interval -= segment->idle;
+	return segment->idle == 0 || *interval > segment->charged - segment->early;
+}
+
+// vg_segment_doubt marks a segment as long work if its class has become doubtful since the launch.
+static void vg_segment_doubt(struct vg_meter *meter, struct vg_segment *segment, uint64_t now)
+{
+	if (segment->key && !segment->lengthy && vg_estimate_is_doubtful(vg_segment_class(meter, segment), now)) {
+		segment->lengthy = true;
+		meter->lengthy++;
+	}
 }
 
 static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
@@ -307,13 +322,13 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 		return;
 	}
 	vg_meter_charge_also(meter, segment, interval);
+	vg_segment_doubt(meter, segment, now);
 	fresh = segment->many ? vg_fresh_part(meter, stream, segment, segment->lead + interval) : interval;
 	took = vg_own_part(meter, segment, interval, fresh, now);
-	if (segment->key && !segment->idle) {
-		if (!segment->many && !took.unpaid)
-			vg_compare_alone(meter, segment, segment->charged - segment->early, took, now);
+	if (segment->key && !segment->many && !took.unpaid && !(segment->fresh && segment->idle))
+		vg_compare_alone(meter, segment, segment->charged - segment->early, took, now);
+	if (segment->key && !segment->idle)
 		vg_observe(meter, segment, took, now);
-	}
 	if (segment->many)
 		vg_settle_together(meter, segment, took, now);
 	else

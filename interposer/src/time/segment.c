@@ -266,9 +266,8 @@ bool vg_segment_before(struct vg_meter *meter, struct vg_stream *stream, struct 
 	bool idle = now > stream->idle_at + vg_idle_slack_ns;
 	struct vg_segment *segment = vg_stream_segment(stream);
 
-	// The stream is queried if its work may take longer than estimated, or may wait for other
-	// streams.
-	if (idle && stream->open && (segment->lengthy || segment->many) && !vg_stream_is_done(stream->handle, per_thread)) {
+	// The work may take longer than estimated, or may wait for other streams.
+	if (idle && stream->open && (segment->covered || segment->many) && !vg_stream_is_done(stream->handle, per_thread)) {
 		stream->idle_at = now;
 		idle = false;
 	}

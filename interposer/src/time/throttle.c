@@ -217,7 +217,7 @@ static uint64_t vg_launch_wait(struct vg_launch *launch)
 	if (vg_launch_first(launch))
 		return vg_shortest_sleep_ns;
 	blind = vg_launch_cannot_see(launch);
-	if ((!blind && meter->outstanding <= vg_in_flight_ns) || meter->stuck == meter->settled + 1)
+	if (blind ? meter->stuck == meter->settled + 1 : meter->outstanding <= vg_in_flight_ns)
 		return 0;
 	if (late) {
 		meter->stuck = meter->settled + 1;
