@@ -337,10 +337,13 @@ func TestAnAssignmentThatIsNotTheContainersIsIgnored(t *testing.T) {
 		}
 		return string(text)
 	}
-	devices := of("u", "main")
+	before, _, found := strings.Cut(of("u", "main"), `"devices"`)
+	if !found {
+		t.Fatal("the assignment has no devices")
+	}
 	for name, text := range map[string]string{
 		"no JSON":           "{",
-		"another type":      devices[:strings.Index(devices, `"devices"`)] + `"devices":7}`,
+		"another type":      before + `"devices":7}`,
 		"another pod":       of("v", "main"),
 		"another container": of("u", "side"),
 	} {

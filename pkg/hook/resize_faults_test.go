@@ -20,10 +20,10 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/ownmounts"
 )
 
-// generation returns the number of changes of a limits page.
-func generation(t *testing.T, n *node, uid string) uint64 {
+// generation returns the number of changes of the limits page of the pod u.
+func generation(t *testing.T, n *node) uint64 {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(n.containerDir(uid), limits.LimitsFile))
+	raw, err := os.ReadFile(filepath.Join(n.containerDir("u"), limits.LimitsFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestDeferredSizesDisturbNothing(t *testing.T) {
 			}
 		}
 	}()
-	before := generation(t, n, "u")
+	before := generation(t, n)
 	for range 50 {
 		var none *placement.NoRoomError
 		if err := n.hook.Resize("u", "main", size(1024, 41)); !errors.As(err, &none) {
@@ -65,7 +65,7 @@ func TestDeferredSizesDisturbNothing(t *testing.T) {
 	}
 	close(stop)
 	<-done
-	if after := generation(t, n, "u"); after != before || least < 4096 {
+	if after := generation(t, n); after != before || least < 4096 {
 		t.Errorf("50 deferred tries changed the limits page %d times; a program saw a limit of %d MiB, and the container has 4096 MiB", after-before, least)
 	}
 }

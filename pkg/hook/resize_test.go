@@ -178,14 +178,14 @@ func TestResizeBelowTheUse(t *testing.T) {
 		}
 	}
 	use(2048*mib + 1)
-	before := generation(t, n, "u")
+	before := generation(t, n)
 	var inUse *placement.InUseError
 	err := n.hook.Resize("u", "main", size(2048, 50))
 	if !errors.As(err, &inUse) || !strings.Contains(err.Error(), "uses 2049 MiB of GPU "+gpuA+", and its new limit is 2048 MiB") {
 		t.Errorf("got %v", err)
 	}
 	n.wantSizes(sizes{Ledger: same(4096, 0), File: same(4096, 0), Reserved: same(4096, 0), Page: same(4096, 100)})
-	if after := generation(t, n, "u"); after != before {
+	if after := generation(t, n); after != before {
 		t.Error("the running program saw the lower limit for a while")
 	}
 	use(5000 * mib)                                                    // the driver may count more than the limit
