@@ -8,6 +8,7 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -193,12 +194,15 @@ var errNone = fmt.Errorf("%w: no pod of nri-vgpu's agent is there: check that nr
 func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {
 	pods, err := f.Pods(ctx, f.Namespace, selector)
 	if apierrors.IsForbidden(err) && !f.mayExec(ctx) {
-		all, err := f.view(ctx)
+		all, refused := f.view(ctx)
+		if errors.Is(refused, errNoRight) {
+			return nil, errors.Join(err, refused) // nri-vgpu-view itself needs the right on pods
+		}
 		agents := make([]Agent, len(all))
 		for i, o := range all {
 			agents[i] = Agent{Node: o.Node, Ready: true}
 		}
-		return agents, err
+		return agents, refused
 	}
 	if err != nil {
 		return nil, err
