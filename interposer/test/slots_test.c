@@ -173,6 +173,24 @@ static void test_reaping_begins_with_the_first_slot(void)
 	vg_pages_close(&pages);
 }
 
+// A thread can still be cancelled after its work with slots.
+static void test_threads_can_be_cancelled(void)
+{
+	static bool live[VG_MAX_SLOTS];
+	struct vg_pages pages;
+	int state;
+
+	make_pages(1000);
+	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL) == 0);
+	attach(&pages);
+	vg_slots_reap(&pages, 0);
+	vg_slots_settle(&pages, 0);
+	vg_slots_live(&pages, live);
+	CHECK(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state) == 0);
+	CHECK_EQUAL(state, PTHREAD_CANCEL_ENABLE);
+	vg_pages_close(&pages);
+}
+
 // A dead process keeps no single byte, also of an unfinished claim.
 static void test_reaping_of_a_byte(void)
 {
@@ -397,6 +415,7 @@ int main(void)
 	test_own_memory_begins_at_zero();
 	test_who_lives();
 	test_reaping_begins_with_the_first_slot();
+	test_threads_can_be_cancelled();
 	test_reaping_of_a_byte();
 	test_unmeasured_work_is_charged();
 	test_unmeasured_work_of_the_living();
