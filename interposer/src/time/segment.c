@@ -102,8 +102,9 @@ static void vg_mark_many(struct vg_meter *meter, const struct vg_stream *stream)
 
 // vg_sample_interval returns the time between two samples of a class. Without other processes,
 // frequent samples soon find work whose length varies with the GPU's clock. Beside other processes,
-// each sample costs time, because the event before the work starts the process's slice. A kernel as long as a slice may
-// need a second slice after that event. Long work is therefore sampled less often.
+// each sample costs time, because the event before the work starts the process's slice. A kernel as
+// long as a slice may need a second slice after that event. Long work is therefore sampled less
+// often.
 static uint64_t vg_sample_interval(const struct vg_meter *meter, const struct vg_class *class, uint64_t now)
 {
 	bool lengthy = class->ns >= vg_lengthy_ns;

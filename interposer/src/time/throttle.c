@@ -183,8 +183,9 @@ static bool vg_launch_first(struct vg_launch *launch)
 // vg_launch_wait returns the time until the next check, in ns, or 0 if the work may be launched.
 // A wait for allowance ends when the bucket is filled. A wait for a first measurement ends
 // vg_stuck_ns after the last launch of the kind. Any other wait ends vg_stuck_ns after the launch
-// came, because another thread or another GPU may wait for the work. After a launch has waited in
-// vain for unfinished work, later launches do not wait until some of the work is done.
+// came, because another thread or another GPU may wait for the work. After a wait in vain, launches
+// of unknown length do not wait until some of the work is done. Launches of known length wait one
+// by one, so that the queue of a stuck GPU grows slowly.
 static uint64_t vg_launch_wait(struct vg_launch *launch)
 {
 	struct vg_meter *meter = launch->meter;
