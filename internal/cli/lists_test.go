@@ -55,7 +55,7 @@ func TestUnknownPods(t *testing.T) {
 }
 
 // TestNodesHaveNoNamespace checks that nodes count the containers of all namespaces, and have no
-// selector of pods.
+// selector of pods and no order by use.
 func TestNodesHaveNoNamespace(t *testing.T) {
 	for _, line := range []string{"get nodes --no-headers", "get nodes --no-headers -n shop", "get nodes --no-headers -A"} {
 		got, err := viewer(t, "", line)
@@ -63,8 +63,8 @@ func TestNodesHaveNoNamespace(t *testing.T) {
 			t.Errorf("kubectl vgpu %s: %q, %v", line, got, err)
 		}
 	}
-	for _, line := range []string{"get nodes -l app=train", "get gpus -l app=train"} {
-		if _, err := viewer(t, "", line); err == nil || !strings.Contains(err.Error(), "unknown shorthand flag") {
+	for _, line := range []string{"get nodes -l app=train", "get gpus -l app=train", "get nodes --sort-by memory"} {
+		if _, err := viewer(t, "", line); err == nil || !strings.Contains(err.Error(), "unknown ") {
 			t.Errorf("kubectl vgpu %s: %v", line, err)
 		}
 	}

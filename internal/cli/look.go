@@ -46,11 +46,19 @@ func (h *here) open(context.Context) (show.Source, show.Filter, error) {
 func (h *here) waiting(context.Context, []show.PodEntry) ([]show.PodEntry, error) { return nil, nil }
 func (h *here) everywhere()                                                       {}
 
-// listing adds the output flags that listing commands share.
+// listing adds the output flags that listing commands share. Nodes have neither memory nor time, so
+// their only order is by name.
 func listing(cmd *cobra.Command, l *show.Listing) {
 	outputFlag(cmd, &l.Format, show.ViewFormats)
-	cmd.Flags().StringVar(&l.Order, "sort-by", show.ByName, strings.Join(show.Orders, ", "))
 	cmd.Flags().BoolVar(&l.NoHeaders, "no-headers", false, "omit the headings of tables")
+	if l.Order = show.ByName; cmd.Name() != "nodes" {
+		orderFlag(cmd, l)
+	}
+}
+
+// orderFlag adds the flag for the order of a list, with the current order as its default.
+func orderFlag(cmd *cobra.Command, l *show.Listing) {
+	cmd.Flags().StringVar(&l.Order, "sort-by", l.Order, strings.Join(show.Orders, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions(show.Orders, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -254,10 +262,10 @@ The environment variable NO_COLOR turns colours off.
 			})
 		},
 	}
-	cmd.Flags().StringVar(&l.Order, "sort-by", show.ByMemory, strings.Join(show.Orders, ", "))
+	l.Order = show.ByMemory
+	orderFlag(cmd, &l)
 	cmd.Flags().BoolVar(&l.NoHeaders, "no-headers", false, "omit the headings of the table")
 	cmd.Flags().BoolVar(&once, "once", false, "write a table once, also on a terminal")
-	_ = cmd.RegisterFlagCompletionFunc("sort-by", cobra.FixedCompletions(show.Orders, cobra.ShellCompDirectiveNoFileComp))
 	s.flags(cmd)
 	return cmd
 }

@@ -198,6 +198,9 @@ func (l Listing) Pods(items []PodEntry) error {
 	slices.SortStableFunc(items, func(a, b PodEntry) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
 	})
+	order(items, l.Order,
+		func(e PodEntry) *uint64 { return most(e.GPUs, usedMemory) },
+		func(e PodEntry) *float64 { return most(e.GPUs, usedTime) })
 	if l.Format == FormatJSON || l.Format == FormatYAML {
 		return list(l, view[PodEntry]{}, items)
 	}
@@ -211,8 +214,8 @@ func (l Listing) Pods(items []PodEntry) error {
 		}
 	}
 	order(rows, l.Order,
-		func(r podRow) *uint64 { return part(r, func(s *agentapi.Share) *uint64 { return s.MemoryUsedBytes }) },
-		func(r podRow) *float64 { return part(r, func(s *agentapi.Share) *float64 { return s.Utilisation }) })
+		func(r podRow) *uint64 { return part(r, usedMemory) },
+		func(r podRow) *float64 { return part(r, usedTime) })
 	return list(l, podView, rows)
 }
 
@@ -231,6 +234,19 @@ func Entries(all []agentapi.Overview) []PodEntry {
 type podRow struct {
 	PodEntry
 	share *agentapi.Share
+}
+
+func usedMemory(s *agentapi.Share) *uint64 { return s.MemoryUsedBytes }
+func usedTime(s *agentapi.Share) *float64  { return s.Utilisation }
+
+// most returns the largest known amount of a container's parts of GPUs, or nil.
+func most[N cmp.Ordered](parts []agentapi.Share, of func(*agentapi.Share) *N) (found *N) {
+	for i := range parts {
+		if amount := of(&parts[i]); greater(amount, found) < 0 {
+			found = amount
+		}
+	}
+	return found
 }
 
 func part[T any](r podRow, of func(*agentapi.Share) *T) *T {

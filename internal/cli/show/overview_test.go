@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -95,6 +97,33 @@ func TestOrderOfNamesAcrossNodes(t *testing.T) {
 	} {
 		if got != want {
 			t.Errorf("the order is %s, want %s", got, want)
+		}
+	}
+}
+
+// TestOrderByUse checks that every format of a list of pods has the order of the flag. A container with
+// several GPUs has the place of its largest part.
+func TestOrderByUse(t *testing.T) {
+	share := func(mib uint64, percent float64) agentapi.Share {
+		bytes := mib << 20
+		return agentapi.Share{MemoryUsedBytes: &bytes, Utilisation: &percent}
+	}
+	entry := func(pod string, shares ...agentapi.Share) PodEntry {
+		return PodEntry{Container: agentapi.Container{Namespace: "a", Pod: pod, GPUs: shares}}
+	}
+	items := []PodEntry{entry("waits"), entry("two", share(300, 1), share(5, 90)), entry("large", share(400, 2)), entry("small", share(10, 50)), entry("unknown", agentapi.Share{})}
+	for _, format := range []string{FormatJSON, FormatYAML, FormatName} {
+		for by, want := range map[string]string{
+			ByName: "large small two unknown waits", ByMemory: "large two small unknown waits", ByTime: "two small large unknown waits",
+		} {
+			text := written(t, Listing{Format: format, Order: by}, func(l Listing) error { return l.Pods(slices.Clone(items)) })
+			var pods []string
+			for _, found := range regexp.MustCompile(`(?:"pod": "|pod: |pod/)(\w+)`).FindAllStringSubmatch(text, -1) {
+				pods = append(pods, found[1])
+			}
+			if got := strings.Join(pods, " "); got != want {
+				t.Errorf("-o %s --sort-by %s: %s, want %s", format, by, got, want)
+			}
 		}
 	}
 }
