@@ -78,7 +78,7 @@ function drawSums(fleet) {
       element('div', sick ? 'bad' : 'faint', sick ? `${sick} unhealthy` : 'all healthy')),
     card('Memory', gib(sum.used), bar(memoryText, sum.used, sum.allocated, sum.total), element('div', 'faint', memoryText)),
     card('GPU time', busy, bar(timeText, sum.busy, sum.share, 100 * gpus.length), element('div', 'faint', timeText)),
-    card('Idle memory', gib(idle), element('div', 'faint', 'allocated to containers and not used')),
+    card('Idle memory', gib(idle), element('div', 'faint', 'unused part of the limits')),
   ];
   cards.forEach((c, i) => { c.dataset.sum = ['gpus', 'memory', 'time', 'idle'][i]; });
   document.getElementById('sums').replaceChildren(...cards);
