@@ -78,8 +78,7 @@ func TestListedPodsStayAsLongAsPodsAreNotKnown(t *testing.T) {
 	if err := guardfile.WriteAsking(n.cfg.Paths.StateDir, []guardfile.Pod{{UID: "before"}}); err != nil {
 		t.Fatal(err)
 	}
-	n.pod("held", "main=1024")
-	mustCreate(t, n, "held")
+	n.run("held", "main=1024")
 	n.api.change(func() { n.api.away = true })
 	n.keepAsking()
 	n.waitAsking("before", "held")
@@ -112,8 +111,7 @@ func TestAGrantIsListed(t *testing.T) {
 	n := newNode(t)
 	n.keepAsking()
 	n.waitAsking()
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	n.waitAsking("u")
 }
 

@@ -51,8 +51,7 @@ func (n *node) on(uid string) string {
 func TestAnAssignmentIsObeyed(t *testing.T) {
 	n := newNode(t)
 	// Without an assignment, the planner would fill the GPU that is in use.
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	for _, gpu := range []string{gpuA, gpuB} {
 		uid := "on-" + gpu[len("GPU-"):][:1]
 		n.assigned(uid, "1000", gpu+",NVIDIA,1000,0:")
@@ -78,8 +77,7 @@ func TestAnAssignmentThatContradictsTheSpecIsRefused(t *testing.T) {
 // GPU is full, the ledger finds no room.
 func TestAnAssignmentFindsRoomOrNone(t *testing.T) {
 	n := newNode(t)
-	n.pod("big", "main=16000")
-	mustCreate(t, n, "big")
+	n.run("big", "main=16000")
 	taken := n.on("big")
 	pod := n.assigned("u", "1000", taken+",NVIDIA,1000,0:")
 	var noRoom *placement.NoRoomError
@@ -140,8 +138,7 @@ func TestARestartedContainerKeepsItsAssignment(t *testing.T) {
 			t.Errorf("after a restart it has %s", n.on("u"))
 		}
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	n.exit("u")
 	mustCreate(t, n, "u")
 	if n.on("u") != gpuB {
@@ -165,8 +162,7 @@ func TestAReservationThatCannotBePersistedIsRetried(t *testing.T) {
 	if err := n.hook.Reserve(pod); err != nil {
 		t.Fatal(err)
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	if len(n.hook.Held("u")) != 1 {
 		t.Error("the reservation is not persisted")
 	}
@@ -180,13 +176,11 @@ func TestReserve(t *testing.T) {
 	if err := n.hook.Reserve(pod); err != nil {
 		t.Fatal(err)
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	if n.on("u") != gpuB {
 		t.Errorf("reserved %s", n.on("u"))
 	}
-	n.pod("other", "main=16000")
-	mustCreate(t, n, "other")
+	n.run("other", "main=16000")
 	if n.on("other") != gpuA {
 		t.Errorf("another has got what was reserved")
 	}
@@ -206,8 +200,7 @@ func TestReserve(t *testing.T) {
 func TestTheGPUsOfABindingAreObeyed(t *testing.T) {
 	n := newNode(t)
 	// Without an assignment, the planner would fill the GPU that is in use.
-	n.pod("first", "main=1024")
-	mustCreate(t, n, "first")
+	n.run("first", "main=1024")
 	for _, gpu := range []string{gpuA, gpuB} {
 		uid := "on-" + gpu[len("GPU-"):][:1]
 		pod := n.bound(uid, `{"main":["`+gpu+`"]}`)
@@ -259,8 +252,7 @@ func TestABindingThatContradictsTheNodeIsRefused(t *testing.T) {
 // full, the ledger finds no room.
 func TestABindingFindsRoomOrNone(t *testing.T) {
 	n := newNode(t)
-	n.pod("big", "main=16000")
-	mustCreate(t, n, "big")
+	n.run("big", "main=16000")
 	taken := n.on("big")
 	n.bound("u", `{"main":["`+taken+`"]}`)
 	want := `no GPU has room for container "main" of pod ns/pod-u, which requests 1000 MiB of one GPU out of ` + taken + `; free: GPU 0`
@@ -292,8 +284,7 @@ func TestARestartedContainerKeepsTheGPUsOfItsBinding(t *testing.T) {
 			t.Errorf("reserved again: %v", err)
 		}
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	n.exit("u")
 	mustCreate(t, n, "u")
 	if n.on("u") != gpuB {

@@ -145,8 +145,7 @@ func TestValidationDoesNotWait(t *testing.T) {
 
 func testValidationDoesNotWait(t testing.TB) {
 	n := newNode(t)
-	n.pod("u", "main=1024")
-	spec := mustCreate(t, n, "u")
+	spec := n.run("u", "main=1024")
 	n.hook.mu.Lock()
 	defer n.hook.mu.Unlock()
 	e := &edge{Hook: n.hook}
@@ -206,8 +205,7 @@ func TestAStartWithAnImageThatHangs(t *testing.T) {
 
 func testAStartWithAnImageThatHangs(t testing.TB) {
 	n := newNode(t)
-	n.pod("u", "main=1024")
-	spec := mustCreate(t, n, "u")
+	spec := n.run("u", "main=1024")
 	box := boxed(t, n, spec)
 	start := func() error {
 		pod := sandbox("u")

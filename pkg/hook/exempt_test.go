@@ -149,8 +149,7 @@ func TestTheAgentIsLeftAlone(t *testing.T) {
 	if _, err := n.create("unknown", wantsAll, socket("rw"), privileged); err != nil {
 		t.Errorf("an agent cannot start while the API server is away: %v", err)
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	if got := n.hook.Unadjusted(); got != 0 {
 		t.Errorf("%d containers run without their limits, among them the agent", got)
 	}

@@ -291,8 +291,7 @@ func TestAPodIsReservedAtOnce(t *testing.T) {
 	if directories, files := n.filesOf(t, "u"); directories != 2 || files != 5 {
 		t.Errorf("the first container made %d directories and %d files, want 2 and 5", directories, files)
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	if held := n.hook.Held("u"); len(held) != floodAsks {
 		t.Errorf("after a restart the pod holds %d allocations, want %d", len(held), floodAsks)
 	}
@@ -323,8 +322,7 @@ func TestAReservationIsWrittenOnce(t *testing.T) {
 	if !os.SameFile(files[0], files[1]) {
 		t.Error("the second container wrote the file again")
 	}
-	n.pod("single", "main=1024")
-	mustCreate(t, n, "single")
+	n.run("single", "main=1024")
 	if n.hook.opts.Store.Reserved("single") {
 		t.Error("a pod with one container has a file for all containers")
 	}

@@ -41,8 +41,7 @@ func TestForeignContainersKeepTheirGPUs(t *testing.T) {
 		if err := start(n, "u", spec); err != nil {
 			t.Error(err)
 		}
-		n.stopHook()
-		n.startHook()
+		n.restartHook()
 		if got := n.hook.Unadjusted(); got != 0 {
 			t.Errorf("the next agent counts %d containers without limits", got)
 		}

@@ -134,27 +134,31 @@ func checkWhole(t *testing.T, dir string, granted map[string]bool) {
 	}
 }
 
-// TestFilesOfTheLastRelease checks the files of the last release, which wrote a file for each
-// container of a pod, and none for the pod.
-func TestFilesOfTheLastRelease(t *testing.T) {
-	n := newNode(t)
-	n.crowd("u", 3, 1, false)
-	for i := range 3 {
+// restartFromLastRelease writes a file for each of a pod's first containers, and none for the pod, as the
+// last release did. Afterwards, the agent restarts.
+func (n *node) restartFromLastRelease(uid string, containers int) {
+	n.t.Helper()
+	for i := range containers {
 		a := placement.Allocation{
-			PodUID: "u", Namespace: "ns", Pod: "pod-u", Container: fmt.Sprint("c", i), Kind: "init", Position: i, Dialect: "native",
+			PodUID: uid, Namespace: "ns", Pod: "pod-" + uid, Container: fmt.Sprint("c", i), Kind: "init", Position: i, Dialect: "native",
 			Devices: []placement.Device{{UUID: gpuB, MemoryBytes: mib, Slots: 1}},
 		}
 		if err := n.hook.opts.Store.Rewrite(a); err != nil {
-			t.Fatal(err)
+			n.t.Fatal(err)
 		}
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
+}
+
+// TestFilesOfTheLastRelease checks that a pod keeps its GPU if all its files are from the last release.
+func TestFilesOfTheLastRelease(t *testing.T) {
+	n := newNode(t)
+	n.crowd("u", 3, 1, false)
+	n.restartFromLastRelease("u", 3)
 	if _, err := n.ask(sandbox("u"), "c0"); err != nil {
 		t.Fatal(err)
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	held := n.hook.Held("u")
 	for _, a := range held {
 		if a.Devices[0].UUID != gpuB {
@@ -172,24 +176,13 @@ func TestAPodOfTheLastReleaseIsReserved(t *testing.T) {
 	const asks = 4
 	n := newNode(t)
 	n.crowd("u", asks, 1, false)
-	for i := range 2 {
-		a := placement.Allocation{
-			PodUID: "u", Namespace: "ns", Pod: "pod-u", Container: fmt.Sprint("c", i), Kind: "init", Position: i, Dialect: "native",
-			Devices: []placement.Device{{UUID: gpuB, MemoryBytes: mib, Slots: 1}},
-		}
-		if err := n.hook.opts.Store.Rewrite(a); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n.stopHook()
-	n.startHook()
-	for _, name := range []string{"c0", "c2"} { // c3 has no file of its own
+	n.restartFromLastRelease("u", 2)
+	for _, name := range []string{"c0", "c2"} { // c3 has no file
 		if _, err := n.ask(sandbox("u"), name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	if held := n.hook.Held("u"); len(held) != asks {
 		t.Errorf("the pod holds %d allocations, want %d", len(held), asks)
 	}

@@ -61,8 +61,7 @@ func (n *node) wantHeld(uid string, want bool) {
 func TestHolders(t *testing.T) {
 	proc := t.TempDir()
 	n := newNode(t, func(n *node) { n.proc = proc })
-	n.pod("u", "main=1024")
-	spec := mustCreate(t, n, "u")
+	spec := n.run("u", "main=1024")
 	id := mainOf("u")
 	if held := n.hook.Holders()[id]; held.PodUID != "u" || held.Container != "main" || len(held.Devices) != 1 || held.Devices[0].UUID != gpuA {
 		t.Errorf("the container holds %+v", held)
@@ -172,8 +171,7 @@ func TestEachReportOfAnEndFreesTheGPU(t *testing.T) {
 			return n.runtime.RemovePodSandbox(t.Context(), &api.RemovePodSandboxRequest{Pod: pod})
 		},
 	} {
-		n.pod(name, "main=1024")
-		spec := mustCreate(t, n, name)
+		spec := n.run(name, "main=1024")
 		n.deletePod(name)
 		n.wantHeld(name, true)
 		if err := end(sandbox(name), fromSpec(sandbox(name), "main", spec)); err != nil {
@@ -187,8 +185,7 @@ func TestEachReportOfAnEndFreesTheGPU(t *testing.T) {
 // its containers and the API server has listed its pods.
 func TestNothingIsFreedBeforeListsAreKnown(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	n.exit("u")
 	n.api.change(func() { delete(n.api.pods, "u") })
 
@@ -207,8 +204,7 @@ func TestNothingIsFreedBeforeListsAreKnown(t *testing.T) {
 // TestLostFilesKeepNoGPU checks that a sweep frees the GPU of a pod whose files are lost.
 func TestLostFilesKeepNoGPU(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	n.exit("u")
 	if err := os.RemoveAll(filepath.Dir(n.containerDir("u"))); err != nil {
 		t.Fatal(err)
@@ -221,8 +217,7 @@ func TestLostFilesKeepNoGPU(t *testing.T) {
 // TestSweepsRepeat checks that Run sweeps without any event.
 func TestSweepsRepeat(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	n.exit("u")
 	n.api.change(func() { delete(n.api.pods, "u") })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -241,8 +236,7 @@ func TestSweepsRepeat(t *testing.T) {
 func TestARunningContainerOfADeletedPodStays(t *testing.T) {
 	proc := t.TempDir()
 	n := newNode(t, func(n *node) { n.proc = proc })
-	n.pod("u", "main=1024")
-	spec := mustCreate(t, n, "u")
+	spec := n.run("u", "main=1024")
 	born(t, proc, testPID, "100")
 	c := fromSpec(sandbox("u"), "main", spec)
 	c.Pid = testPID
@@ -284,8 +278,7 @@ func TestLateHandlersChangeNothing(t *testing.T) {
 // absence is not live if its start is refused.
 func TestARefusedStartIsNotLive(t *testing.T) {
 	n := newNode(t, func(n *node) { n.proc = t.TempDir() }) // no process has files
-	n.pod("u", "main=1024")
-	spec := mustCreate(t, n, "u")
+	spec := n.run("u", "main=1024")
 	n.stopHook()
 	n.containers[0].State = api.ContainerState_CONTAINER_CREATED
 	n.startHook()
@@ -302,8 +295,7 @@ func TestARefusedStartIsNotLive(t *testing.T) {
 func TestStoppedContainersAreNotTakenOver(t *testing.T) {
 	n := newNode(t)
 	for _, uid := range []string{"a", "b"} {
-		n.pod(uid, "main=1024")
-		mustCreate(t, n, uid)
+		n.run(uid, "main=1024")
 	}
 	n.stopHook()
 	n.containers[0].State = api.ContainerState_CONTAINER_STOPPED
@@ -349,8 +341,7 @@ func TestAnAssignmentThatIsNotTheContainersIsIgnored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			n.pod("u", "main=1024")
-			mustCreate(t, n, "u")
+			n.run("u", "main=1024")
 			n.stopHook()
 			n.containers[0].Annotations[adjust.AssignmentAnnotation] = text
 			if err := os.RemoveAll(n.cfg.Paths.RunDir); err != nil {

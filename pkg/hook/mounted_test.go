@@ -131,8 +131,7 @@ func TestStartWithHiddenFilesIsRefused(t *testing.T) {
 	for _, name := range []string{paths.CUDALibrary, paths.NVMLLibrary, paths.Vgpuctl, paths.Preload, paths.StandIns} {
 		write(t, filepath.Join(n.cfg.Paths.InstallDir, "1", name), name)
 	}
-	n.pod("u", "main=1024")
-	spec := mustCreate(t, n, "u")
+	spec := n.run("u", "main=1024")
 	root := filepath.Join(proc, strconv.Itoa(testPID), "root")
 	for _, m := range spec.Mounts {
 		if info, err := os.Stat(m.Source); err == nil && info.Mode().IsRegular() && m.Type == "bind" {
@@ -160,8 +159,7 @@ func TestStartWithHiddenFilesIsRefused(t *testing.T) {
 // link in the image leads a volume above nri-vgpu's files.
 func TestAStartWithAVolumeAboveOurFilesIsRefused(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=1024")
-	spec := mustCreate(t, n, "u")
+	spec := n.run("u", "main=1024")
 	container := fromSpec(sandbox("u"), "main", spec)
 	container.Pid = uint32(boxed(t, n, spec, mountns.Bind{From: t.TempDir(), To: "/run"}).PID)
 	err := n.runtime.StartContainer(t.Context(), &api.StartContainerRequest{Pod: sandbox("u"), Container: container})

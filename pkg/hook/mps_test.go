@@ -122,8 +122,7 @@ func TestTheDaemonIsAskedForTheGPUs(t *testing.T) {
 	n := newNode(t, withMPS)
 	daemon := &asked{}
 	n.hook.opts.MPS = daemon
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	if !slices.Equal(daemon.uuids, []string{gpuA}) {
 		t.Errorf("the daemon was asked for %v", daemon.uuids)
 	}

@@ -95,8 +95,7 @@ func TestImageAndPodBothSetVisibleDevices(t *testing.T) {
 
 func TestContainerThatAsksGetsItsPart(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	spec := mustCreate(t, n, "u")
+	spec := n.run("u", "main=4096")
 	dir := filepath.Join(n.cfg.Paths.RunDir, "containers/u/main")
 	lib := filepath.Join(n.cfg.Paths.InstallDir, "1")
 	wantEnv(t, spec, adjust.VisibleDevices, gpuA)
@@ -430,8 +429,7 @@ func TestReleasesAreReported(t *testing.T) {
 	n := newNode(t)
 	releases := 0
 	n.hook.opts.Released = func() { releases++ }
-	n.pod("forced", "main=1024")
-	mustCreate(t, n, "forced")
+	n.run("forced", "main=1024")
 	n.deletePod("forced")
 	if releases != 0 {
 		t.Error("a release under a running container was reported")
@@ -448,8 +446,7 @@ func TestReleasesAreReported(t *testing.T) {
 
 func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	// A force-deleted pod's running container still holds the GPU.
 	n.deletePod("u")
 	n.hook.Sweep()
@@ -464,8 +461,7 @@ func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
 		t.Error("files are left")
 	}
 
-	n.pod("sandboxed", "main=1024")
-	mustCreate(t, n, "sandboxed")
+	n.run("sandboxed", "main=1024")
 	n.deletePod("sandboxed")
 	if err := n.runtime.StopPodSandbox(context.Background(), &api.StopPodSandboxRequest{Pod: sandbox("sandboxed")}); err != nil {
 		t.Fatal(err)
@@ -474,8 +470,7 @@ func TestGPUsAreFreedWhenThePodIsGone(t *testing.T) {
 		t.Error("not freed with its sandbox")
 	}
 
-	n.pod("missed", "main=1024")
-	mustCreate(t, n, "missed")
+	n.run("missed", "main=1024")
 	n.exit("missed")
 	n.api.change(func() { delete(n.api.pods, "missed") })
 	n.hook.Sweep()

@@ -58,8 +58,7 @@ func TestPolicyIsTheNodesUnlessPodsMayChoose(t *testing.T) {
 	// maximum.
 	n.exit("plain")
 	n.podWithCores("plain", "cap")
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	mustCreate(t, n, "plain")
 	if n.maximum("plain") != request.Whole {
 		t.Error("a container's policy has changed with its pod's annotation")
@@ -92,8 +91,7 @@ func TestMaximum(t *testing.T) {
 	if got := n.maximum("u"); got != 500_000 {
 		t.Errorf("its maximum is %d ppm", got)
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	if held, ok := n.hook.opts.Ledger.Get("u", "main"); !ok || held.Devices[0].ComputePPM != 300_000 || held.Devices[0].MaximumPPM != 500_000 {
 		t.Errorf("after a restart it holds %+v", held)
 	}
@@ -154,8 +152,7 @@ func TestLiveDirs(t *testing.T) {
 	if want("b"); changes != 1 {
 		t.Errorf("%d changes were told of the runtime's new list", changes)
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	want("b")
 }
 
@@ -165,8 +162,7 @@ func withOvercommit(percent int) nodeOption {
 
 func TestPagesHaveTheSizeOfAContext(t *testing.T) {
 	n := newNode(t, func(n *node) { n.cfg.Memory.ContextMiB = 128 })
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	devices, err := limits.Read(filepath.Join(n.cfg.Paths.RunDir, "containers/u/main/limits"))
 	if err != nil || len(devices) != 1 || devices[0].ContextBytes != 128<<20 {
 		t.Errorf("limits page: %+v, %v", devices, err)
@@ -190,8 +186,7 @@ func TestOvercommit(t *testing.T) {
 	}
 
 	// A restarted agent restores the limit.
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	if held, ok := n.hook.opts.Ledger.Get("much", "main"); !ok || held.Devices[0].Limit() != 1536<<20 {
 		t.Errorf("after a restart it holds %+v", held)
 	}

@@ -79,8 +79,7 @@ func TestAnUnreportedEndFreesTheGPU(t *testing.T) {
 	proc := t.TempDir()
 	n := newNode(t, func(n *node) { n.proc = proc })
 	for pid, uid := range []string{"synced", "started", "unknown", "lives"} {
-		n.pod(uid, "main=1024")
-		mustCreate(t, n, uid)
+		n.run(uid, "main=1024")
 		born(t, proc, pid+1, "100")
 	}
 	for _, c := range n.containers {
@@ -120,8 +119,7 @@ func TestAnUnreportedEndFreesTheGPU(t *testing.T) {
 func TestAnUnlistedContainerKeepsItsGPU(t *testing.T) {
 	proc := t.TempDir()
 	n := newNode(t, func(n *node) { n.proc = proc })
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	born(t, proc, 1, "100")
 	n.containers[0].Pid = 1
 	again := func(listed []*api.Container) {
@@ -151,8 +149,7 @@ func TestAnUnlistedContainerKeepsItsGPU(t *testing.T) {
 // whose failed creation the runtime did not report.
 func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	n.deletePod("u")
 	changes := 0
 	n.hook.opts.LiveChanged = func() { changes++ }
@@ -179,8 +176,7 @@ func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 // overrides its files.
 func TestARunningContainerGoesBeforeItsFiles(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	n.stopHook()
 	store := n.hook.opts.Store
 	wrong, _ := n.ledger.Get("u", "main")

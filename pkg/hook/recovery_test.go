@@ -26,8 +26,7 @@ import (
 
 func TestReconnectsForEver(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	for range 3 {
 		n.stopRuntime()
 		n.startRuntime()
@@ -57,8 +56,7 @@ func TestReconnectsForEver(t *testing.T) {
 // creation.
 func TestAContainerThatNeverStartedHoldsNothing(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	spec := mustCreate(t, n, "u")
+	spec := n.run("u", "main=4096")
 	again := func() {
 		n.stopHook()
 		n.containers[0].State = api.ContainerState_CONTAINER_CREATED
@@ -91,8 +89,7 @@ func TestAgentMayDie(t *testing.T) {
 	n.pod("b", "main=10000", "second=1000")
 	mustCreate(t, n, "a")
 	wantEnv(t, mustCreate(t, n, "b"), adjust.VisibleDevices, gpuB)
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	for _, c := range []struct{ uid, name, gpu string }{{"a", "main", gpuA}, {"b", "main", gpuB}, {"b", "second", gpuB}} {
 		given, ok := n.ledger.Get(c.uid, c.name)
 		if !ok || given.Devices[0].UUID != c.gpu {
@@ -107,8 +104,7 @@ func TestAgentMayDie(t *testing.T) {
 
 func TestLostFilesAreRecoveredFromTheRuntime(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=10000")
-	mustCreate(t, n, "u")
+	n.run("u", "main=10000")
 	n.stopHook()
 	if err := os.RemoveAll(n.cfg.Paths.RunDir); err != nil {
 		t.Fatal(err)
@@ -127,8 +123,7 @@ func TestLostFilesAreRecoveredFromTheRuntime(t *testing.T) {
 // on its assignment, which the container has mounted. An open of the file would wait for 45 s.
 func TestALeaseDelaysNoAgent(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=16384")
-	spec := mustCreate(t, n, "u")
+	spec := n.run("u", "main=16384")
 	m, ok := mountAt(spec, paths.ContainerAssignment)
 	if !ok {
 		t.Fatal("it has no whole GPU")
@@ -192,8 +187,7 @@ func TestContainersAreListedWithoutTheirPod(t *testing.T) {
 		n.proc = proc
 		n.cfg.Guard.StopUnadjusted = true
 	})
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	n.stopRuntime()
 	pid, ended := process(t, proc, "u")
 	born(t, proc, pid, "100")

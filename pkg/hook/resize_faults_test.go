@@ -94,14 +94,12 @@ func TestResizeThatIsPartlyPersisted(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(file), os.Rename(file+".moved", file)); err != nil {
 		t.Fatal(err)
 	}
-	n.pod("v", "main=11000")
-	mustCreate(t, n, "v")
+	n.run("v", "main=11000")
 	held, _ := n.ledger.Get("v", "main")
 	if held.Devices[0].UUID != gpuA {
 		t.Fatalf("the other pod is on %s, and its room is not that of the first", held.Devices[0].UUID)
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	var sum uint64
 	for _, a := range n.ledger.Allocations() {
 		for _, d := range a.Devices {
@@ -120,8 +118,7 @@ func TestResizeThatIsPartlyPersisted(t *testing.T) {
 // within the ledger.
 func TestResizeOnAnUnhealthyGPUGoesBack(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	if err := n.hook.Resize("u", "main", size(4096, 50)); err != nil {
 		t.Fatal(err)
 	}
@@ -151,10 +148,8 @@ func TestResizeOnAnUnhealthyGPUGoesBack(t *testing.T) {
 func TestShrinkOfMoreThanTheGPUHas(t *testing.T) {
 	n := newNode(t)
 	n.cfg.Injection.InterposeWholeGPUs = true
-	n.stopHook()
-	n.startHook()
-	n.pod("u", "main=16384")
-	mustCreate(t, n, "u")
+	n.restartHook()
+	n.run("u", "main=16384")
 	n.stopHook()
 	n.cfg.Node.ReservedMemoryMiB = 512
 	n.startHook()
@@ -167,8 +162,7 @@ func TestShrinkOfMoreThanTheGPUHas(t *testing.T) {
 // a size changes, also after a failed try.
 func TestMarkThatWasNotPersisted(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	file := filepath.Join(n.containerDir("u"), "assignment.json")
 	if err := errors.Join(os.Rename(file, file+".moved"), os.MkdirAll(filepath.Join(file, "full"), 0o755)); err != nil {
 		t.Fatal(err)
@@ -187,8 +181,7 @@ func TestMarkThatWasNotPersisted(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.hook.mu.Unlock()
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	if ledger, page := n.inForce("u"); ledger[0] != page[0] {
 		t.Errorf("after the restart the ledger holds %d MiB, and the page allows %d MiB", ledger[0], page[0])
 	}
@@ -212,8 +205,7 @@ func TestResizeAfterADamagedFile(t *testing.T) {
 		if ledger, page := n.inForce("u"); ledger != same(15000, 50) || page != ledger {
 			t.Errorf("after the %s restart: ledger %v, page %v", restart, ledger, page)
 		}
-		n.stopHook()
-		n.startHook()
+		n.restartHook()
 	}
 }
 
@@ -221,8 +213,7 @@ func TestResizeAfterADamagedFile(t *testing.T) {
 // whose file is lost to the size at its creation.
 func TestLostFileOfAShrunkContainer(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	if err := n.hook.Resize("u", "main", size(15000, 50)); err != nil {
 		t.Fatal(err)
 	}
@@ -231,8 +222,7 @@ func TestLostFileOfAShrunkContainer(t *testing.T) {
 	if err := n.hook.Resize("u", "main", size(1024, 50)); err != nil {
 		t.Fatal(err)
 	}
-	n.pod("v", "main=14000")
-	mustCreate(t, n, "v")
+	n.run("v", "main=14000")
 	if held, _ := n.ledger.Get("v", "main"); held.Devices[0].UUID != gpuA {
 		t.Fatalf("the other pod is on %s, and its room is not that of the first", held.Devices[0].UUID)
 	}
@@ -252,8 +242,7 @@ func TestLostFileOfAShrunkContainer(t *testing.T) {
 // restarted returns to its request.
 func TestContainerThatGrewToAWholeGPU(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	if err := n.hook.Resize("u", "main", size(16384, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -268,8 +257,7 @@ func TestContainerThatGrewToAWholeGPU(t *testing.T) {
 // does not shrink. The agent restarts after the creation of the container, and before its start.
 func TestResizeOfACreatedContainerWithoutInterposer(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=16384")
-	mustCreate(t, n, "u")
+	n.run("u", "main=16384")
 	n.stopHook()
 	n.mu.Lock()
 	for _, c := range n.containers {
@@ -313,8 +301,7 @@ func TestResizeOfARaisedLimit(t *testing.T) {
 // a release that counts a grown container by its spec.
 func TestResizeAfterAReleaseWithoutTheFeature(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	old, _ := n.ledger.Get("u", "main")
 	if err := n.hook.Resize("u", "main", size(15000, 0)); err != nil {
 		t.Fatal(err)

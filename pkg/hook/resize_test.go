@@ -104,8 +104,7 @@ func TestResizeOfARunningContainer(t *testing.T) {
 		n.wantSizes(everywhere(want[0], want[1]))
 	}
 	// The runtime knows only the first sizes. A new instance of the container gets the last sizes.
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	n.wantSizes(everywhere(4096, 50))
 	n.exit("u")
 	mustCreate(t, n, "u")
@@ -127,8 +126,7 @@ func TestResizeBeforeTheContainerIsCreated(t *testing.T) {
 	if err := n.hook.Resize("u", "main", size(2048, 0)); err != nil {
 		t.Fatal(err)
 	}
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	n.wantSizes(sizes{Ledger: same(2048, 0), Reserved: same(2048, 0)})
 	mustCreate(t, n, "u")
 	n.wantSizes(sizes{Ledger: same(2048, 0), File: same(2048, 0), Reserved: same(2048, 0), Page: same(2048, 100)})
@@ -169,8 +167,7 @@ func TestResizeWithoutRoom(t *testing.T) {
 
 func TestResizeBelowTheUse(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	use := func(bytes uint64) {
 		t.Helper()
 		if err := limits.Observe(n.containerDir("u"), []uint64{bytes}); err != nil {
@@ -221,8 +218,7 @@ func TestResizeOfContainersWithoutLimits(t *testing.T) {
 			t.Errorf("%s: got %v", uid, err)
 		}
 	}
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	if err := os.Remove(filepath.Join(n.containerDir("u"), limits.LimitsFile)); err != nil {
 		t.Fatal(err)
 	}
@@ -233,8 +229,7 @@ func TestResizeOfContainersWithoutLimits(t *testing.T) {
 
 func TestResizeBeforeSynchronization(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	n.hook.synchronized = false
 	if err := n.hook.Resize("u", "main", size(1024, 0)); !errors.Is(err, placement.ErrNotReady) {
 		t.Errorf("got %v", err)
@@ -245,8 +240,7 @@ func TestResizeBeforeSynchronization(t *testing.T) {
 // cannot be written.
 func TestResizeThatCannotBePersisted(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	if err := n.hook.Resize("u", "main", size(4096, 50)); err != nil {
 		t.Fatal(err)
 	}
@@ -315,8 +309,7 @@ func TestResizeSurvivesKills(t *testing.T) {
 				}
 			}
 			n.hook.mu.Unlock()
-			n.stopHook()
-			n.startHook()
+			n.restartHook()
 			agreed := everywhere(4096, 30)
 			if killed >= 4 {
 				agreed = everywhere(want[0], want[1])
@@ -418,8 +411,7 @@ func TestSizesOnThePage(t *testing.T) {
 // not have written before it was killed.
 func TestResizeToTheSameSizes(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	if err := n.hook.Resize("u", "main", size(8192, 50)); err != nil {
 		t.Fatal(err)
 	}
@@ -436,8 +428,7 @@ func TestResizeToTheSameSizes(t *testing.T) {
 // the page was held busy at the agent's start.
 func TestResizeThatIsCompletedLater(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	if err := n.hook.Resize("u", "main", size(4096, 50)); err != nil {
 		t.Fatal(err)
 	}
@@ -466,8 +457,7 @@ func TestResizeThatIsCompletedLater(t *testing.T) {
 // not delay a resize.
 func TestATenantsLockDelaysNobody(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	page, err := os.Open(filepath.Join(n.containerDir("u"), limits.LimitsFile))
 	if err != nil {
 		t.Fatal(err)
@@ -495,8 +485,7 @@ func TestResizeOnTwoGPUs(t *testing.T) {
 	pod := n.pod("u", "main=4096")
 	n.api.change(func() { pod.Spec.Containers[0].Resources.Limits["nri-vgpu.io/vgpu-number"] = resource.MustParse("2") })
 	mustCreate(t, n, "u")
-	n.pod("v", "main=8192")
-	mustCreate(t, n, "v")
+	n.run("v", "main=8192")
 	two := func(memoryMiB uint64) []request.Share { return append(size(memoryMiB, 0), size(memoryMiB, 0)...) }
 	var none *placement.NoRoomError
 	if err := n.hook.Resize("u", "main", two(9000)); !errors.As(err, &none) {
@@ -547,8 +536,7 @@ func TestSmaller(t *testing.T) {
 // TestResizeKeepsTheMaximum checks that a container keeps its maximum while its guarantee changes.
 func TestResizeKeepsTheMaximum(t *testing.T) {
 	n := newNode(t, func(n *node) { n.cfg.Compute.Policy = config.ComputeShare })
-	n.pod("u", "main=4096")
-	mustCreate(t, n, "u")
+	n.run("u", "main=4096")
 	shares := size(2048, 50)
 	shares[0].MaximumPPM = request.Whole
 	if err := n.hook.Resize("u", "main", shares); err != nil {

@@ -247,6 +247,13 @@ func (n *node) startHook() {
 	n.waitRegistered()
 }
 
+// restartHook ends the agent, and starts a new agent with its files.
+func (n *node) restartHook() {
+	n.t.Helper()
+	n.stopHook()
+	n.startHook()
+}
+
 func (n *node) waitRegistered() {
 	n.t.Helper()
 	// The runtime enables the plugin only after Synchronize has returned. Once
@@ -301,6 +308,13 @@ func (n *node) pod(uid string, containers ...string) *corev1.Pod {
 	}
 	n.api.change(func() { n.api.pods[uid] = pod })
 	return pod
+}
+
+// run adds a pod with one container to the API server, and creates the container.
+func (n *node) run(uid, container string) *rspec.Spec {
+	n.t.Helper()
+	n.pod(uid, container)
+	return mustCreate(n.t, n, uid)
 }
 
 func (n *node) deletePod(uid string) {

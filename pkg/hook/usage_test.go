@@ -75,8 +75,7 @@ func TestUsagePagesAreMountedAndUnmounted(t *testing.T) {
 		if len(points) != 2 {
 			t.Fatalf("mounted are %v, want two", points)
 		}
-		n.stopHook()
-		n.startHook()
+		n.restartHook()
 		if now := ownmounts.Mounted(t, run); !slices.Equal(now, points) {
 			t.Errorf("beside another agent mounted are %v, want %v", now, points)
 		}
@@ -88,8 +87,7 @@ func TestUsagePagesAreMountedAndUnmounted(t *testing.T) {
 	n.mu.Lock()
 	n.containers = nil
 	n.mu.Unlock()
-	n.stopHook()
-	n.startHook()
+	n.restartHook()
 	n.hook.Sweep()
 	if left := ownmounts.Mounted(t, run); len(left) != 0 {
 		t.Errorf("of pods that are gone mounted are %v", left)

@@ -14,8 +14,7 @@ import (
 // lost.
 func TestGivenIsKnownWithoutPages(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	dir, err := n.hook.opts.Store.Dir("u", "main")
 	if err != nil {
 		t.Fatal(err)
@@ -35,8 +34,7 @@ func TestGivenIsKnownWithoutPages(t *testing.T) {
 // container that a newer release wrote. The agent reads the allocation from the runtime.
 func TestAFileOfANewerReleaseStays(t *testing.T) {
 	n := newNode(t)
-	n.pod("u", "main=1024")
-	mustCreate(t, n, "u")
+	n.run("u", "main=1024")
 	dir, err := n.hook.opts.Store.Dir("u", "main")
 	if err != nil {
 		t.Fatal(err)

@@ -63,8 +63,7 @@ func TestWhoGetsTheInterposer(t *testing.T) {
 // described since the start of the agent.
 func TestAGPUThatIsNotDescribed(t *testing.T) {
 	n := newNode(t)
-	n.pod("p", "main=4096")
-	mustCreate(t, n, "p")
+	n.run("p", "main=4096")
 	n.hook.opts.GPUs = func() []gpu.GPU { return []gpu.GPU{{UUID: gpuA, Reason: "read the GPU's minor number"}} }
 	if _, err := n.create("p"); err == nil || !strings.Contains(err.Error(), "read the GPU's minor number") {
 		t.Errorf("got %v", err)
@@ -100,8 +99,7 @@ func checkNothingOfOurs(t *testing.T, n *node, uid string, spec *rspec.Spec) {
 
 func TestWholeGPUsWithoutTheInterposer(t *testing.T) {
 	n := newNode(t)
-	n.pod("w", "main=16384")
-	spec := mustCreate(t, n, "w")
+	spec := n.run("w", "main=16384")
 	wantEnv(t, spec, adjust.VisibleDevices, gpuA)
 	checkNothingOfOurs(t, n, "w", spec)
 
@@ -121,8 +119,7 @@ func TestWholeGPUsWithoutTheInterposer(t *testing.T) {
 
 	// A new agent recognizes the container by its mounts, even if the container's files are lost.
 	for range 2 {
-		n.stopHook()
-		n.startHook()
+		n.restartHook()
 		given, ok := n.ledger.Get("w", "main")
 		if !ok || given.Devices[0].UUID != gpuA {
 			t.Fatalf("got %+v, %v", given, ok)
@@ -136,8 +133,7 @@ func TestWholeGPUsWithoutTheInterposer(t *testing.T) {
 
 func TestWholeGPUsWithTheInterposer(t *testing.T) {
 	n := newNode(t, func(n *node) { n.cfg.Injection.InterposeWholeGPUs = true })
-	n.pod("w", "main=16384")
-	spec := mustCreate(t, n, "w")
+	spec := n.run("w", "main=16384")
 	if value, _ := env(spec, adjust.LDPreload); value != adjust.PreloadValue {
 		t.Errorf("%s=%s", adjust.LDPreload, value)
 	}
