@@ -32,8 +32,7 @@ static void test_nothing_is_known(void)
 		}
 		vg_events_read(&meter, clock_ns);
 	}
-	charged += meter.owed;
-	CHECK(charged > took - took / 50 && charged < took + took / 50);
+	check_near(charged + meter.owed, took, 50);
 }
 
 // A program may have more streams than the meter records at a time.
@@ -49,8 +48,7 @@ static void test_many_streams(void)
 		took += (int64_t)work_ns;
 		vg_events_read(&meter, clock_ns);
 	}
-	charged += meter.owed;
-	CHECK(charged > took - took / 50 && charged < took + took / 50);
+	check_near(charged + meter.owed, took, 50);
 	CHECK(events_count <= vg_meter_streams * 2 + 2);
 }
 
@@ -82,6 +80,14 @@ static void wait_ns(uint64_t ns)
 		continue;
 }
 
+// wait_for_work advances the program's time to the end of a stream's work.
+static void wait_for_work(struct vg_meter *meter, CUstream stream, uint64_t *now)
+{
+	*now = clock_ns;
+	vg_events_read(meter, *now);
+	vg_idle_waited(meter, stream, 1, 0, *now);
+}
+
 // A piece of short work takes the same time alone as in a run. The measurement of a single piece
 // includes a larger part of the launch. The meter must not treat the work as varying.
 static void test_short_work(void)
@@ -104,13 +110,11 @@ static void test_short_work(void)
 			if (after)
 				vg_segment_after(&meter, stream, false);
 		}
-		now = clock_ns;
-		vg_events_read(&meter, now);
-		vg_idle_waited(&meter, handle, 1, 0, now);
+		wait_for_work(&meter, handle, &now);
 		CHECK_EQUAL(class->look, 0);
 		now = clock_ns += pause_ns;
 	}
-	CHECK(class->ns > short_ns - short_ns / 50 && class->ns < short_ns + short_ns / 50);
+	check_near((int64_t)class->ns, (int64_t)short_ns, 50);
 	program_ns = &clock_ns;
 }
 
@@ -133,22 +137,14 @@ static void test_long_work_behind_short_work(void)
 			uint64_t ns = i ? long_ns : short_ns;
 
 			charged += (int64_t)class->ns;
-			if (vg_segment_before(&meter, stream, class, (int64_t)class->ns, now, false)) {
-				clock_ns += ns;
-				vg_segment_after(&meter, stream, false);
-			} else {
-				clock_ns += ns;
-			}
+			run(&meter, stream, class, (int64_t)class->ns, now, ns);
 			took += (int64_t)ns;
 			now += launch_ns;
 		}
-		now = clock_ns;
-		vg_events_read(&meter, now);
-		vg_idle_waited(&meter, handle, 1, 0, now);
+		wait_for_work(&meter, handle, &now);
 		now = clock_ns += pause_ns;
 	}
-	charged += meter.owed;
-	CHECK(charged > took - took / 20 && charged < took + took / 20);
+	check_near(charged + meter.owed, took, 20);
 	program_ns = &clock_ns;
 }
 
@@ -175,19 +171,11 @@ static void test_clock_that_varies(void)
 			charged = took = meter.owed = 0;
 		charged += (int64_t)class->ns;
 		took += (int64_t)ns;
-		if (vg_segment_before(&meter, stream, class, (int64_t)class->ns, now, false)) {
-			clock_ns += ns;
-			vg_segment_after(&meter, stream, false);
-		} else {
-			clock_ns += ns;
-		}
-		now = clock_ns;
-		vg_events_read(&meter, now);
-		vg_idle_waited(&meter, handle, 1, 0, now);
+		run(&meter, stream, class, (int64_t)class->ns, now, ns);
+		wait_for_work(&meter, handle, &now);
 		now = clock_ns += launch_ns + ns * 7 / 3;
 	}
-	charged += meter.owed;
-	CHECK(charged > took - took / 50 && charged < took + took / 50);
+	check_near(charged + meter.owed, took, 50);
 	program_ns = &clock_ns;
 }
 
@@ -240,7 +228,7 @@ static void test_launching(void)
 	CHECK_EQUAL(stream->head, 1);
 	vg_events_read(&meter, clock_ns);
 	CHECK(class->measured);
-	CHECK(class->ns > work_ns - work_ns / 50 && class->ns < work_ns + work_ns / 50);
+	check_near((int64_t)class->ns, (int64_t)work_ns, 50);
 	CHECK(meter.owed > 2 * (int64_t)work_ns && meter.owed < 3 * (int64_t)work_ns);
 }
 

@@ -41,20 +41,33 @@ static inline void forget_stream(struct vg_meter *meter, CUstream stream)
 	vg_forget(meter, vg_end_stream, (uint64_t)(uintptr_t)stream);
 }
 
+// run runs work that takes ns. The program launches the work at `now`, with a charge.
+static inline void run(struct vg_meter *meter, struct vg_stream *stream, struct vg_class *class, int64_t charge,
+		       uint64_t now, uint64_t ns)
+{
+	bool after = vg_segment_before(meter, stream, class, charge, now, false);
+
+	clock_ns += ns;
+	if (after)
+		vg_segment_after(meter, stream, false);
+}
+
 // launch runs work of a class, and returns the charge.
 static inline int64_t launch(struct vg_meter *meter, uint64_t context, uint64_t number, uint64_t key, uint64_t prior)
 {
 	struct vg_class *class = vg_estimate_of(&meter->estimates, key, prior);
 	struct vg_stream *stream = vg_meter_stream(meter, stream_of(context, number), context, 0);
 	int64_t charge = vg_meter_charge(meter, class);
-	bool after;
 
 	CHECK(stream);
-	after = vg_segment_before(meter, stream, class, charge, clock_ns, false);
-	clock_ns += work_ns;
-	if (after)
-		vg_segment_after(meter, stream, false);
+	run(meter, stream, class, charge, clock_ns, work_ns);
 	return charge;
+}
+
+// check_near checks that a number differs from another number by less than one part of `parts`.
+static inline void check_near(int64_t got, int64_t want, int64_t parts)
+{
+	CHECK(got > want - want / parts && got < want + want / parts);
 }
 
 // enter enters work of a class for a thread that has not launched the work yet.

@@ -65,8 +65,7 @@ static void test_killed_process_gives_back(void)
 	struct vg_pages pages;
 	pid_t holder;
 
-	make_pages(1000);
-	attach(&pages);
+	attach_new(&pages, 1000);
 	holder = start_holder(NULL);
 	CHECK_EQUAL(used_after_reaping(&pages), 100);
 	CHECK(!test_reserve(&pages, 0, 901));
@@ -86,6 +85,20 @@ static pid_t *new_shared_child(void)
 
 	CHECK(shared != MAP_FAILED);
 	return shared;
+}
+
+// start_shared_holder makes pages, attaches to them, and starts a holder. start_shared_holder returns
+// when `then` has set *shared_child.
+static pid_t start_shared_holder(struct vg_pages *pages, void (*then)(void))
+{
+	pid_t holder;
+
+	shared_child = new_shared_child();
+	attach_new(pages, 1000);
+	holder = start_holder(then);
+	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
+		usleep(1000);
+	return holder;
 }
 
 static void fork_sleeper(void)
@@ -137,12 +150,7 @@ static void test_forked_child_keeps_the_memory(void)
 	struct vg_pages other;
 	pid_t holder;
 
-	shared_child = new_shared_child();
-	make_pages(1000);
-	attach(&pages);
-	holder = start_holder(fork_sleeper);
-	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
-		usleep(1000);
+	holder = start_shared_holder(&pages, fork_sleeper);
 	finish(holder);
 	CHECK(!is_live(&pages, 1));
 	CHECK_EQUAL(used_after_reaping(&pages), 100);
@@ -164,12 +172,7 @@ static void test_forked_child_keeps_no_work(void)
 	struct vg_pages pages;
 	pid_t holder;
 
-	shared_child = new_shared_child();
-	make_pages(1000);
-	attach(&pages);
-	holder = start_holder(fork_sleeper);
-	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
-		usleep(1000);
+	holder = start_shared_holder(&pages, fork_sleeper);
 	sum = &pages.usage->header.devices[0];
 	work = &pages.usage->slots[1].devices[0];
 	work->gpu_time_ns = 7;
@@ -191,12 +194,7 @@ static void test_executed_child_keeps_nothing(void)
 	struct vg_pages pages;
 	pid_t holder;
 
-	shared_child = new_shared_child();
-	make_pages(1000);
-	attach(&pages);
-	holder = start_holder(fork_and_exec);
-	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
-		usleep(1000);
+	holder = start_shared_holder(&pages, fork_and_exec);
 	finish(holder);
 	wait_until_unused(&pages);
 	CHECK(kill(*shared_child, SIGKILL) == 0);
@@ -218,12 +216,7 @@ static void test_slot_outlives_its_descriptors(void)
 	struct vg_pages pages;
 	pid_t holder;
 
-	shared_child = new_shared_child();
-	make_pages(1000);
-	attach(&pages);
-	holder = start_holder(close_everything);
-	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
-		usleep(1000);
+	holder = start_shared_holder(&pages, close_everything);
 	CHECK_EQUAL(used_after_reaping(&pages), 100);
 	finish(holder);
 	CHECK_EQUAL(used_after_reaping(&pages), 0);
@@ -276,12 +269,7 @@ static void end_slowly(void)
 	pid_t holder;
 	int driver;
 
-	shared_child = new_shared_child();
-	make_pages(1000);
-	attach(&pages);
-	holder = start_holder(hold_the_driver);
-	while (!__atomic_load_n(shared_child, __ATOMIC_SEQ_CST))
-		usleep(1000);
+	holder = start_shared_holder(&pages, hold_the_driver);
 	driver = open_driver();
 	kill(holder, SIGKILL);
 	while (is_live(&pages, 1))
@@ -350,8 +338,7 @@ static void test_fork_while_a_slot_is_taken(void)
 	struct vg_pages pages;
 
 	CHECK(children != MAP_FAILED);
-	make_pages(1000);
-	attach(&pages);
+	attach_new(&pages, 1000);
 	for (int i = 0; i < 40; i++) {
 		int status;
 		pid_t pid;
@@ -413,8 +400,7 @@ static void test_exec_gives_back(void)
 	struct vg_pages pages;
 	pid_t holder;
 
-	make_pages(1000);
-	attach(&pages);
+	attach_new(&pages, 1000);
 	holder = start_holder(become_sleep);
 	wait_until_unused(&pages);
 	finish(holder);
@@ -428,8 +414,7 @@ static void test_spawning_keeps_the_slot(void)
 	char *arguments[] = {"true", NULL};
 	pid_t pid;
 
-	make_pages(1000);
-	attach(&pages);
+	attach_new(&pages, 1000);
 	CHECK(test_reserve(&pages, 0, 100));
 	CHECK(posix_spawnp(&pid, "true", NULL, NULL, arguments, environ) == 0);
 	CHECK(waitpid(pid, NULL, 0) == pid);

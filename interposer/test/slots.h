@@ -38,6 +38,13 @@ static inline void attach(struct vg_pages *pages)
 	CHECK(vg_slot_take(pages, &error) == 0);
 }
 
+// attach_new makes pages, and attaches to them.
+static inline void attach_new(struct vg_pages *pages, uint64_t limit)
+{
+	make_pages(limit);
+	attach(pages);
+}
+
 // open_driver opens a file that stands for the driver's file.
 static inline int open_driver(void)
 {

@@ -95,8 +95,7 @@ static void test_the_dead_are_counted(void)
 {
 	struct vg_pages pages, next;
 
-	make_pages(1000);
-	attach(&pages);
+	attach_new(&pages, 1000);
 	leave(100);
 	CHECK_EQUAL(used_after_reaping(&pages), 0);
 	leave(0);
@@ -123,8 +122,7 @@ static void test_slots_are_signed(void)
 	struct timespec before, after;
 	char name[16] = "";
 
-	make_pages(1000);
-	attach(&other);
+	attach_new(&other, 1000);
 	clock_gettime(CLOCK_BOOTTIME, &before);
 	attach(&pages);
 	clock_gettime(CLOCK_BOOTTIME, &after);
@@ -145,8 +143,7 @@ static void test_who_lives(void)
 	static bool live[VG_MAX_SLOTS];
 	struct vg_pages pages, other;
 
-	make_pages(1000);
-	attach(&other);
+	attach_new(&other, 1000);
 	attach(&pages);
 	leave(0);
 	vg_slots_live(&pages, live);
@@ -162,8 +159,7 @@ static void test_reaping_begins_with_the_first_slot(void)
 {
 	struct vg_pages pages, first;
 
-	make_pages(1000);
-	attach(&first);
+	attach_new(&first, 1000);
 	CHECK(test_reserve(&first, 0, 100));
 	attach(&pages);
 	CHECK_EQUAL(pages.slot, 1);
@@ -235,8 +231,7 @@ static void test_unmeasured_work_is_charged(void)
 	struct vg_pages pages, dead;
 	uint64_t spent;
 
-	make_pages(1000);
-	attach(&pages);
+	attach_new(&pages, 1000);
 	leave_unmeasured(&dead, 30 * ms);
 	CHECK_EQUAL(charged(&pages), 0);
 	vg_slots_settle(&pages, 0);
@@ -266,8 +261,7 @@ static void test_unmeasured_work_of_the_living(void)
 {
 	struct vg_pages pages, other;
 
-	make_pages(1000);
-	attach(&other);
+	attach_new(&other, 1000);
 	other.usage->slots[0].devices[0].unmeasured_ns = vg_now() - 30 * ms;
 	attach(&pages);
 	vg_slots_settle(&pages, 0);
@@ -338,8 +332,7 @@ static void test_a_slot_of_an_exiting_process(void)
 		begin_to_exit();
 	while (!vg_dying((uint32_t)exiting))
 		usleep(1000);
-	make_pages(1000);
-	attach(&pages);
+	attach_new(&pages, 1000);
 	leave(100);
 	pages.usage->header.high_water = VG_MAX_SLOTS;
 	for (uint32_t i = 2; i < VG_MAX_SLOTS; i++)
@@ -398,8 +391,7 @@ static void test_own_memory_begins_at_zero(void)
 	struct vg_pages pages;
 	struct vg_error error;
 
-	make_pages(1000);
-	attach(&pages);
+	attach_new(&pages, 1000);
 	for (unsigned i = 0; i < VG_MAX_DEVICES; i++)
 		atomic_store(&pages.own[i], 100);
 	CHECK(vg_slot_take(&pages, &error) == 0);

@@ -114,8 +114,7 @@ static void test_usage_page_of_another_size(void)
 	static bool live[VG_MAX_SLOTS];
 	struct vg_pages pages;
 
-	make_pages(1000);
-	attach(&pages);
+	attach_new(&pages, 1000);
 	leave(100);
 	CHECK(truncate(pages.usage_path, sizeof *pages.usage + 1) == 0);
 	CHECK_EQUAL(used_after_reaping(&pages), 100);
