@@ -8,6 +8,7 @@
 int events_count;
 bool events_capturing;
 _Atomic int events_asked_capture;
+_Atomic int events_recorded;
 
 static uint64_t recorded[65536]; // the time of the event's recording, by event
 static uint64_t (*time_reached)(void);
@@ -40,6 +41,7 @@ static CUresult event_record(CUevent event, CUstream stream)
 {
 	(void)stream; // the stream may be a default stream
 	CHECK(!events_capturing);
+	events_recorded++;
 	*time_of(event) = time_reached();
 	return CUDA_SUCCESS;
 }

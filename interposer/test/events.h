@@ -20,5 +20,6 @@ void events_install(uint64_t (*reached)(void), uint64_t (*now)(void));
 extern int events_count;         // existing events
 extern bool events_capturing;    // all streams are being captured
 extern _Atomic int events_asked_capture; // number of queries whether a stream is captured
+extern _Atomic int events_recorded;      // number of recorded events
 
 #endif
