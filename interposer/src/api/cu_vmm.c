@@ -5,14 +5,9 @@
 // when all references to its handle have been released, and all mappings have been undone, in any
 // order. Host memory is not charged.
 //
-// Exported memory stays charged after its release. A file descriptor keeps the memory allocated,
-// and the interposer cannot determine which process has the descriptor. Memory that was bound to a
-// multicast object or a logical endpoint also stays charged, because other processes may import the
-// memory. Memory that was mapped into an array also stays charged, because the array keeps the
-// memory. After the release, the charge counts as an estimate. The charge ends when the agent
-// measures that the memory is gone (correction.h). Imported memory is charged like new memory,
-// because its exporter may release the memory or die. Therefore, memory that one process of a
-// container exports and another process imports is charged twice.
+// Imported memory is charged like new memory, because its exporter may release the memory or die.
+// Therefore, memory that one process of a container exports and another process imports is charged
+// twice. cu_keep.c handles exports.
 
 #include "memory/claim.h"
 
@@ -21,39 +16,8 @@
 #include "base/number.h"
 #include "driver/allocation.h"
 #include "driver/handle.h"
-#include "memory/correction.h"
-#include "memory/release.h"
+#include "memory/physical.h"
 #include "pages/limits.h"
-
-// vg_physical is one piece of physical memory. The table has entries for the handle and for each
-// mapping. All these entries point to the vg_physical.
-struct vg_physical {
-	_Atomic uint32_t references; // mappings, and the program's references to the handle
-	_Atomic uint32_t exports;
-	uint32_t device;
-	bool imported;
-	uint64_t bytes;
-};
-
-static void vg_physical_put(struct vg_state *state, struct vg_physical *physical)
-{
-	struct vg_entry *charge;
-
-	if (atomic_fetch_sub(&physical->references, 1) > 1)
-		return;
-	if (physical->imported)
-		vg_correction_uncertain_gone(state, physical->device, physical->bytes);
-	charge = atomic_load(&physical->exports) ? NULL : calloc(1, sizeof *charge);
-	if (charge) {
-		charge->kind = VG_PHYSICAL;
-		charge->device = physical->device;
-		charge->bytes = physical->bytes;
-		vg_release(state, charge);
-	} else {
-		vg_correction_export_kept(state, physical->device, physical->bytes);
-	}
-	free(physical);
-}
 
 VG_API(cuMemCreate, CUmemGenericAllocationHandle *handle, size_t bytes,
        const CUmemAllocationProp *properties, unsigned long long flags)
@@ -85,25 +49,9 @@ VG_API(cuMemCreate, CUmemGenericAllocationHandle *handle, size_t bytes,
 	return CUDA_SUCCESS;
 }
 
-// vg_handle_use takes a reference to the memory of an entry.
-struct vg_handle_use {
-	struct vg_physical *physical;
-};
-
-static struct vg_entry *vg_handle_use(struct vg_entry *entry, void *context)
-{
-	struct vg_handle_use *use = context;
-
-	if (entry) {
-		use->physical = entry->object;
-		atomic_fetch_add(&use->physical->references, 1);
-	}
-	return entry;
-}
-
 static struct vg_entry *vg_handle_again(struct vg_entry *entry, void *context)
 {
-	vg_handle_use(entry, context);
+	vg_physical_use(entry, context);
 	if (entry)
 		entry->count++;
 	return entry;
@@ -113,7 +61,7 @@ static struct vg_entry *vg_handle_again(struct vg_entry *entry, void *context)
 // that vg_table_sweep removes no entry.
 struct vg_mapping_at {
 	uint64_t address;
-	struct vg_handle_use *use;
+	struct vg_physical_use *use;
 };
 
 static bool vg_mapping_at(const struct vg_entry *entry, const void *context)
@@ -132,10 +80,10 @@ static bool vg_mapping_at(const struct vg_entry *entry, const void *context)
 // the start of a mapping, which needs no search.
 static struct vg_physical *vg_mapping_use(struct vg_state *state, uint64_t address)
 {
-	struct vg_handle_use use = {NULL};
+	struct vg_physical_use use = {NULL};
 	const struct vg_mapping_at at = {address, &use};
 
-	vg_table_with(&state->table, VG_MAPPING, address, vg_handle_use, &use);
+	vg_table_with(&state->table, VG_MAPPING, address, vg_physical_use, &use);
 	if (!use.physical)
 		vg_table_sweep(&state->table, vg_mapping_at, &at);
 	return use.physical;
@@ -146,7 +94,7 @@ static struct vg_physical *vg_mapping_use(struct vg_state *state, uint64_t addre
 static void vg_handle_file(struct vg_state *state, CUmemGenericAllocationHandle handle,
 			   struct vg_physical *physical)
 {
-	struct vg_handle_use known = {NULL};
+	struct vg_physical_use known = {NULL};
 	struct vg_entry *entry;
 
 	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_again, &known);
@@ -230,13 +178,13 @@ VG_API(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset,
        CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
 	struct vg_state *state = vg_state_ready();
-	struct vg_handle_use use = {NULL};
+	struct vg_physical_use use = {NULL};
 	struct vg_entry *entry = state ? calloc(1, sizeof *entry) : NULL;
 	CUresult result;
 
 	if (!entry)
 		return state ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_INITIALIZED;
-	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_use, &use);
+	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_physical_use, &use);
 	vg_calls_begin(state);
 	result = VG_CALL(cuMemMap, address, bytes, offset, handle, flags);
 	if (result || !use.physical) {
@@ -255,7 +203,6 @@ VG_API(cuMemMap, CUdeviceptr address, size_t bytes, size_t offset,
 struct vg_range {
 	uint64_t from;
 	uint64_t to;
-	uint64_t kept; // added to the exports of the range's memory: 1 or -1
 };
 
 // vg_mapped_in reports whether a mapping lies within the range. The driver unmaps only mappings
@@ -272,7 +219,7 @@ static bool vg_mapped_in(const struct vg_entry *entry, const void *context)
 // one mapping, which needs no search.
 static struct vg_entry *vg_mappings_take(struct vg_state *state, CUdeviceptr address, size_t bytes)
 {
-	struct vg_range range = {address, vg_add_saturating(address, bytes), 0};
+	const struct vg_range range = {address, vg_add_saturating(address, bytes)};
 	struct vg_entry *first = vg_table_take(&state->table, VG_MAPPING, address);
 
 	if (first && first->bytes == bytes) {
@@ -307,161 +254,6 @@ VG_API(cuMemUnmap, CUdeviceptr address, size_t bytes)
 		entry = next;
 	}
 	vg_calls_end(state);
-	return result;
-}
-
-// ---- memory kept by exports, and by bindings to objects of other processes
-
-static struct vg_entry *vg_handle_keep(struct vg_entry *entry, void *context)
-{
-	vg_handle_use(entry, context);
-	if (entry)
-		atomic_fetch_add(&((struct vg_physical *)entry->object)->exports, 1);
-	return entry;
-}
-
-// vg_keep_begin counts the memory as kept before the driver's call, because another thread may
-// release the memory as soon as that call returns.
-static void vg_keep_begin(struct vg_state *state, CUmemGenericAllocationHandle handle,
-			  struct vg_handle_use *use)
-{
-	use->physical = NULL;
-	vg_calls_begin(state);
-	vg_table_with(&state->table, VG_PHYSICAL, handle, vg_handle_keep, use);
-}
-
-static CUresult vg_keep_end(struct vg_state *state, const struct vg_handle_use *use, CUresult result)
-{
-	if (use->physical && result)
-		atomic_fetch_sub(&use->physical->exports, 1);
-	if (use->physical)
-		vg_physical_put(state, use->physical);
-	vg_calls_end(state);
-	return result;
-}
-
-#define VG_DEFINE_KEEP(name, parameters, handle, ...)                                \
-	VG_API(name, VG_PARAMETERS parameters)                                       \
-	{                                                                            \
-		struct vg_state *state = vg_state_ready();                           \
-		struct vg_handle_use use;                                            \
-                                                                                     \
-		if (!state)                                                          \
-			return VG_CALL(name, __VA_ARGS__);                           \
-		vg_keep_begin(state, handle, &use);                                  \
-		return vg_keep_end(state, &use, VG_CALL(name, __VA_ARGS__));         \
-	}
-#define VG_PARAMETERS(...) __VA_ARGS__
-
-VG_DEFINE_KEEP(cuMemExportToShareableHandle,
-	       (void *shareable, CUmemGenericAllocationHandle handle, int type, unsigned long long flags),
-	       handle, shareable, handle, type, flags)
-VG_DEFINE_KEEP(cuMulticastBindMem,
-	       (CUmemGenericAllocationHandle group, size_t at, CUmemGenericAllocationHandle handle,
-		size_t from, size_t bytes, unsigned long long flags),
-	       handle, group, at, handle, from, bytes, flags)
-VG_DEFINE_KEEP(cuMulticastBindMem_v2,
-	       (CUmemGenericAllocationHandle group, CUdevice device, size_t at,
-		CUmemGenericAllocationHandle handle, size_t from, size_t bytes, unsigned long long flags),
-	       handle, group, device, at, handle, from, bytes, flags)
-VG_DEFINE_KEEP(cuLogicalEndpointBindMem,
-	       (uint32_t endpoint, CUdevice device, uint64_t at, CUmemGenericAllocationHandle handle,
-		uint64_t from, uint64_t bytes, unsigned long long flags),
-	       handle, endpoint, device, at, handle, from, bytes, flags)
-
-static bool vg_mapping_keep(const struct vg_entry *entry, const void *context)
-{
-	const struct vg_range *range = context;
-
-	if (entry->kind == VG_MAPPING && entry->key < range->to && entry->key + entry->bytes > range->from)
-		atomic_fetch_add(&((struct vg_physical *)entry->object)->exports, (uint32_t)range->kept);
-	return false;
-}
-
-// Memory that is bound by address counts as kept even if the driver refuses the binding. In that
-// case the agent's measurement releases the charge later.
-#define VG_DEFINE_KEEP_RANGE(name, parameters, address, bytes, ...)                              \
-	VG_API(name, VG_PARAMETERS parameters)                                                   \
-	{                                                                                        \
-		struct vg_state *state = vg_state_ready();                                       \
-		const struct vg_range range = {address, vg_add_saturating(address, bytes), 1};   \
-                                                                                                 \
-		if (state)                                                                       \
-			vg_table_sweep(&state->table, vg_mapping_keep, &range);                  \
-		return VG_CALL(name, __VA_ARGS__);                                               \
-	}
-
-VG_DEFINE_KEEP_RANGE(cuMulticastBindAddr,
-		     (CUmemGenericAllocationHandle group, size_t at, CUdeviceptr address, size_t bytes,
-		      unsigned long long flags),
-		     address, bytes, group, at, address, bytes, flags)
-VG_DEFINE_KEEP_RANGE(cuMulticastBindAddr_v2,
-		     (CUmemGenericAllocationHandle group, CUdevice device, size_t at, CUdeviceptr address,
-		      size_t bytes, unsigned long long flags),
-		     address, bytes, group, device, at, address, bytes, flags)
-VG_DEFINE_KEEP_RANGE(cuLogicalEndpointBindAddr,
-		     (uint32_t endpoint, CUdevice device, uint64_t at, void *address, uint64_t bytes,
-		      unsigned long long flags),
-		     vg_handle_key(address), bytes, endpoint, device, at, address, bytes, flags)
-
-static struct vg_entry *vg_handle_mark(struct vg_entry *entry, void *context)
-{
-	(void)context;
-	if (entry)
-		atomic_fetch_add(&((struct vg_physical *)entry->object)->exports, 1);
-	return entry;
-}
-
-// Memory that is mapped into an array counts as kept even if the driver refuses the mapping.
-#define VG_DEFINE_MAP_ARRAY(name)                                                                \
-	VG_API(name, CUarrayMapInfo *list, unsigned count, CUstream stream)                      \
-	{                                                                                        \
-		struct vg_state *state = vg_state_ready();                                       \
-                                                                                                 \
-		for (unsigned i = 0; state && list && i < count; i++)                            \
-			if (list[i].memOperationType != CU_MEM_OPERATION_TYPE_UNMAP)             \
-				vg_table_with(&state->table, VG_PHYSICAL,                        \
-					      list[i].memHandle.memHandle, vg_handle_mark, NULL); \
-		return VG_CALL(name, list, count, stream);                                       \
-	}
-
-VG_DEFINE_MAP_ARRAY(cuMemMapArrayAsync)
-VG_DEFINE_MAP_ARRAY(cuMemMapArrayAsync_ptsz)
-
-static struct vg_entry *vg_linear_keep(struct vg_entry *entry, void *context)
-{
-	const struct vg_range *range = context;
-
-	if (entry)
-		entry->count += range->kept;
-	return entry;
-}
-
-// vg_range_keep counts the memory of a range as kept by a descriptor, or undoes the count. The range
-// is mapped memory, or a part of linear memory.
-static void vg_range_keep(struct vg_state *state, CUdeviceptr address, size_t bytes, bool kept)
-{
-	struct vg_range range = {address, vg_add_saturating(address, bytes), kept ? 1 : UINT64_MAX};
-	CUdeviceptr base = 0;
-	size_t size = 0;
-
-	vg_table_sweep(&state->table, vg_mapping_keep, &range);
-	if (VG_CALL(cuMemGetAddressRange_v2, &base, &size, address) == CUDA_SUCCESS)
-		vg_table_with(&state->table, VG_LINEAR, base, vg_linear_keep, &range);
-}
-
-VG_API(cuMemGetHandleForAddressRange, void *handle, CUdeviceptr address, size_t bytes, int type,
-       unsigned long long flags)
-{
-	struct vg_state *state = vg_state_ready();
-	CUresult result;
-
-	if (!state)
-		return VG_CALL(cuMemGetHandleForAddressRange, handle, address, bytes, type, flags);
-	vg_range_keep(state, address, bytes, true);
-	result = VG_CALL(cuMemGetHandleForAddressRange, handle, address, bytes, type, flags);
-	if (result)
-		vg_range_keep(state, address, bytes, false);
 	return result;
 }
 
@@ -507,7 +299,7 @@ static CUresult vg_import_new(struct vg_state *state, CUmemGenericAllocationHand
 VG_API(cuMemImportFromShareableHandle, CUmemGenericAllocationHandle *handle, void *shareable, int type)
 {
 	struct vg_state *state = vg_state_ready();
-	struct vg_handle_use known = {NULL};
+	struct vg_physical_use known = {NULL};
 	CUresult result;
 
 	if (!state)
