@@ -135,8 +135,8 @@ func TestEachCommandIsDocumented(t *testing.T) {
 	}
 }
 
-// clientFlags returns the flags of vgpuctl, kubectl's plugin and mgctl, without those that every
-// command has and those that client-go defines.
+// clientFlags returns the flags of vgpuctl, kubectl's plugin and mgctl, without the flags that
+// every command has or that client-go defines.
 func clientFlags() map[string]bool {
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
 	clientcmd.BindOverrideFlags(&clientcmd.ConfigOverrides{}, known, clientcmd.RecommendedConfigOverrideFlags(""))

@@ -4,7 +4,7 @@
 #
 #   arm64.sh COMMAND...
 #
-# The C library for arm64 is that of Debian's cross compiler. If the kernel does not run programs for
+# The C library for arm64 belongs to Debian's cross compiler. If the kernel does not run programs for
 # arm64 yet, the script makes a user namespace with a separate table of interpreters. The namespace
 # needs Linux 6.7. Nothing outside the namespace changes.
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # This script makes a release of the last commit in two clones at paths of different lengths, and
-# compares the checksums of all files. Each clone has a Go build cache of its own, so that no clone
+# compares the checksums of all files. Each clone has a separate Go build cache, so that no clone
 # uses the compiled packages of the other clone. The caches need some 6 GB.
 #
 #   release-twice.sh VERSION

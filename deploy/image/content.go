@@ -105,13 +105,13 @@ var architectures = map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH6
 func architectureOf(program string) (string, error) {
 	f, err := elf.Open(program)
 	if err != nil {
-		return "", fmt.Errorf("architecture of %s: %w", program, err)
+		return "", fmt.Errorf("find the architecture of %s: %w", program, err)
 	}
 	defer f.Close()
 	if name := architectures[f.Machine]; name != "" {
 		return name, nil
 	}
-	return "", fmt.Errorf("architecture of %s: %s is neither amd64 nor arm64", program, f.Machine)
+	return "", fmt.Errorf("find the architecture of %s: %s is neither amd64 nor arm64", program, f.Machine)
 }
 
 // schedulerSpec describes the image of nri-vgpu-scheduler, a static program.

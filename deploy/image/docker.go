@@ -44,7 +44,7 @@ func describe(archive, name string) (dockerManifest, error) {
 		return dockerManifest{}, err
 	}
 	if len(index.Manifests) != 1 {
-		return dockerManifest{}, fmt.Errorf("%d images instead of one", len(index.Manifests))
+		return dockerManifest{}, fmt.Errorf("read index.json: it lists %d images, want 1", len(index.Manifests))
 	}
 	var image v1.Manifest
 	if err := decodeEntry(archive, blob(index.Manifests[0].Digest), &image); err != nil {

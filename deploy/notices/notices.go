@@ -57,7 +57,7 @@ func linkedModules(programs []string) ([]string, error) {
 	for _, file := range programs {
 		info, err := buildinfo.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("modules of %s: %w", file, err)
+			return nil, fmt.Errorf("list the modules of %s: %w", file, err)
 		}
 		for _, dep := range info.Deps {
 			if !strings.HasPrefix(dep.Path, ours) {
@@ -76,7 +76,7 @@ func writeModules(text *bytes.Buffer, module string, modules []string) error {
 	}
 	content, err := os.ReadFile(filepath.Join(strings.TrimSpace(goroot), "LICENSE"))
 	if err != nil {
-		return fmt.Errorf("licence of Go: %w", err)
+		return fmt.Errorf("read the licence of Go: %w", err)
 	}
 	section(text, "Go standard library", content)
 	if len(modules) == 0 {
@@ -89,7 +89,7 @@ func writeModules(text *bytes.Buffer, module string, modules []string) error {
 	for line := range strings.Lines(list) {
 		name, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		if err := writeModule(text, name, dir); err != nil {
-			return fmt.Errorf("licence of %s: %w", name, err)
+			return fmt.Errorf("read the licence of %s: %w", name, err)
 		}
 	}
 	return nil
@@ -112,8 +112,8 @@ func writeModule(text *bytes.Buffer, name, dir string) error {
 }
 
 // licencesIn returns the paths of the licences below the directory of a module. A licence below a
-// subdirectory is that of a part which the module has copied from another project. licencesIn
-// returns an error if the module itself has no licence.
+// subdirectory covers a part that the module has copied from another project. licencesIn returns an
+// error if the module itself has no licence.
 func licencesIn(dir string) ([]string, error) {
 	var found []string
 	own := false
@@ -133,7 +133,7 @@ func licencesIn(dir string) ([]string, error) {
 		return nil
 	})
 	if err == nil && !own {
-		err = fmt.Errorf("none in %s", dir)
+		err = fmt.Errorf("no licence in %s", dir)
 	}
 	return found, err
 }
@@ -149,7 +149,7 @@ func writePackages(text *bytes.Buffer, files []image.File) error {
 	for _, pkg := range packages {
 		copyright, err := os.ReadFile(filepath.Join("/usr/share/doc", pkg.Name, "copyright"))
 		if err != nil {
-			return fmt.Errorf("licence of the system's package %s: %w", pkg.Name, err)
+			return fmt.Errorf("read the licence of the system's package %s: %w", pkg.Name, err)
 		}
 		section(text, "package "+pkg.Name, copyright)
 		commons = append(commons, common.FindAllString(string(copyright), -1)...)
@@ -158,7 +158,7 @@ func writePackages(text *bytes.Buffer, files []image.File) error {
 	for _, file := range slices.Compact(commons) {
 		content, err := os.ReadFile(file)
 		if err != nil {
-			return fmt.Errorf("licence that the system's packages refer to: %w", err)
+			return fmt.Errorf("read a licence that the system's packages refer to: %w", err)
 		}
 		section(text, file, content)
 	}

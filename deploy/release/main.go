@@ -88,7 +88,7 @@ func release(o options) error {
 		{"signature", writeSignature},
 	} {
 		if err := step.write(o); err != nil {
-			return fmt.Errorf("%s of release %s: %w", step.name, o.version, err)
+			return fmt.Errorf("write the %s of release %s: %w", step.name, o.version, err)
 		}
 	}
 	return nil

@@ -189,7 +189,7 @@ func (o options) linkedModules() ([]string, error) {
 	for _, program := range programs {
 		info, err := buildinfo.ReadFile(program)
 		if err != nil {
-			return nil, fmt.Errorf("modules of %s: %w", program, err)
+			return nil, fmt.Errorf("list the modules of %s: %w", program, err)
 		}
 		modules = append(modules, "stdlib@"+strings.TrimPrefix(info.GoVersion, "go"))
 		for _, dep := range info.Deps {

@@ -172,7 +172,7 @@ func inJSON(value string) (json.RawMessage, error) {
 		X any `toml:"x"`
 	}
 	if _, err := toml.Decode("x = "+value, &parsed); err != nil {
-		return nil, fmt.Errorf("%s in config.toml: %w", value, err)
+		return nil, fmt.Errorf("parse %s in config.toml: %w", value, err)
 	}
 	return json.Marshal(parsed.X)
 }

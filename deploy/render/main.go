@@ -51,7 +51,7 @@ func render(ctx context.Context, root string) error {
 	for _, file := range files() {
 		content, err := file.make(ctx, helm, root)
 		if err != nil {
-			return fmt.Errorf("%s: %w", file.name, err)
+			return fmt.Errorf("generate %s: %w", file.name, err)
 		}
 		if err := os.WriteFile(filepath.Join(root, file.name), content, 0o644); err != nil {
 			return fmt.Errorf("write a generated file: %w", err)

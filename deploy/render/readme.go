@@ -29,7 +29,7 @@ func makeReadme(root string) ([]byte, error) {
 	}
 	var whole schema
 	if err := json.Unmarshal(values, &whole); err != nil {
-		return nil, fmt.Errorf("values.json: %w", err)
+		return nil, fmt.Errorf("parse values.json: %w", err)
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "# %s\n\n<!-- Written by `make chart`, from Chart.yaml and values.yaml. -->\n\n%s.\n\n", about.Name, about.Description)
@@ -81,7 +81,7 @@ func writeValue(text *strings.Builder, name, comment string, value *yaml.Node) e
 	value.Style |= yaml.FlowStyle
 	inline, err := yaml.Marshal(value)
 	if err != nil {
-		return fmt.Errorf("default of %s: %w", name, err)
+		return fmt.Errorf("encode the default of %s: %w", name, err)
 	}
 	fmt.Fprintf(text, "- **`%s`** = `%s`", name, strings.TrimSpace(string(inline)))
 	writeDetails(text, comment)

@@ -43,7 +43,7 @@ var none = json.RawMessage("false")
 func makeSchema(root string) ([]byte, error) {
 	var whole schema
 	if err := json.Unmarshal(values, &whole); err != nil {
-		return nil, fmt.Errorf("values.json: %w", err)
+		return nil, fmt.Errorf("parse values.json: %w", err)
 	}
 	all, err := keys(root)
 	if err != nil {

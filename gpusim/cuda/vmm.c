@@ -497,7 +497,7 @@ CU_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
 /* ---- dma-buf ---- */
 
 /* behind returns the memory behind a linear allocation. The allocation has one reference to this
- * memory, which has no handle. Pieces of a chunk have no memory of their own. */
+ * memory, which has no handle. Pieces of a chunk have no separate memory. */
 static struct memory *behind(CUdeviceptr address, uint64_t size)
 {
 	struct sim_alloc *alloc = sim_alloc_find(address);

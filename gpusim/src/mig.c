@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * This file implements Multi-Instance GPU (MIG). A MIG device is an entry of the table of GPUs, with
- * memory and a timeline of its own. So instances neither share memory nor wait for each other.
+ * separate memory and a separate timeline. So instances neither share memory nor wait for each
+ * other.
  */
 #include "state.h"
 

@@ -28,7 +28,7 @@ static uint32_t next_instance(const struct gs_state *state, const struct gs_gpu_
 	return instance;
 }
 
-/* add_entry writes a new entry behind the last entry. All other values are those of the GPU. The
+/* add_entry writes a new entry behind the last entry. All other values are the GPU's values. The
  * caller holds the lock. */
 static void add_entry(struct gs_state *state, const struct gs_gpu_config *device)
 {

@@ -51,7 +51,7 @@ static void the_total_is_never_exceeded(void)
 }
 
 /*
- * churn allocates, frees and launches for ever. The test kills the process at a random moment.
+ * churn allocates, frees and launches without end. The test kills the process at a random moment.
  */
 static void churn(void *unused)
 {

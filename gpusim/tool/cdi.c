@@ -99,7 +99,7 @@ static void print_all(const struct cdi_options *options, const struct gs_state *
 }
 
 /* print_devices prints the GPUs and MIG devices that containers can use. A GPU in MIG mode is none.
- * The MIG devices of a GPU are behind it in the table, but those of a running machine are last. */
+ * The MIG devices of a GPU are behind it in the table, but MIG devices of a running machine are last. */
 static void print_devices(const struct cdi_options *options, const struct gs_state *state)
 {
 	int cards = 0;

@@ -89,7 +89,7 @@ static const struct fault {
 	{"nvml-error", "CODE", 0, 999, set_error, "NVML calls on the GPU return this code; 0: none"},
 	{"nvml-hang", "SECONDS", 0, 86400, set_hang, "NVML calls on the GPU block for this time; 0: none"},
 	{"query-error", "CODE", 0, 999, set_query_error,
-	 "NVML calls return this code, except those that name the GPU; 0: none"},
+	 "NVML calls return this code, except calls that name the GPU; 0: none"},
 	{"late-samples", "QUERIES", 0, 1000, set_late,
 	 "a sample of a process arrives after each of the next queries for the number of samples"},
 	{"clear", NULL, 0, 0, clear, "remove all injected faults"},

@@ -97,7 +97,7 @@ func TestClient(t *testing.T) {
 		{"a long answer", []func(net.Conn){sends(whole...)}, long, ""},
 		{"busy at first", []func(net.Conn){hangsUp, hangsUp, sends(packet(last, []byte(`{"node":"n"}`)))}, "n", ""},
 		{"refused", []func(net.Conn){sends(Refuse(errors.New("no")))}, "", "the agent refused: no"},
-		{"cut off", []func(net.Conn){sends(whole[0])}, "", "does not answer to the end"},
+		{"cut off", []func(net.Conn){sends(whole[0])}, "", "does not answer completely"},
 		{"no JSON", []func(net.Conn){sends(packet(last, []byte("{")))}, "", "read the agent's answer"},
 		{"somebody else", []func(net.Conn){sends([]byte("HTTP/1.1 400 Bad Request"))}, "", "are no answer"},
 		{"of a later version", []func(net.Conn){sends(later)}, "", "answers in version 9"},

@@ -103,7 +103,7 @@ func read(conn net.Conn) ([]byte, error) {
 		case len(got.content) == 0 && !errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, errBusy // the connection was closed
 		case err != nil:
-			return nil, fmt.Errorf("%w to the end: %w", ErrAway, err)
+			return nil, fmt.Errorf("%w completely: %w", ErrAway, err)
 		}
 	}
 	return got.content, nil

@@ -73,7 +73,7 @@ func ConfigFile(path string) (config.File, error) {
 func Logger(cfg config.Log, file io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
-		return nil, fmt.Errorf("log.level: %w", err)
+		return nil, fmt.Errorf("parse log.level: %w", err)
 	}
 	to := func(file io.Writer) *slog.Logger {
 		options := &slog.HandlerOptions{Level: level}

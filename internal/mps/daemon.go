@@ -262,6 +262,6 @@ func (s *Supervisor) restoreModes() {
 		delete(r.Modes, uuid)
 	}
 	if err := s.writeRecord(r); err != nil {
-		s.Log.Warn("restored the compute modes", "error", err)
+		s.Log.Warn("failed to record that the compute modes were restored", "error", err)
 	}
 }

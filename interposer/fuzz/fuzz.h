@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This header declares a small fuzzer. The fuzzer mutates and runs inputs, and keeps those that
-// reach code that no earlier input reached. A target reads its input as a stream of choices, so
-// that every input is valid.
+// This header declares a small fuzzer. The fuzzer mutates and runs inputs, and keeps the inputs
+// that reach code that no earlier input reached. A target reads its input as a stream of choices,
+// so that every input is valid.
 
 #ifndef VG_FUZZ_H
 #define VG_FUZZ_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // This file fuzzes the limits page. A tenant in a container cannot write the page, but a user of
-// vgpuctl can write the page, and disks fail. Whatever the page contains, a limit in force must be
+// vgpuctl can write the page, and disks fail. A limit in force must be
 // 0 or come from a whole copy.
 
 #define _GNU_SOURCE

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// This test covers the search in a library's exports. The result is that of the loader, or NULL if
+// This test covers the search in a library's exports. The result comes from the loader, or is NULL if
 // the loader must resolve the name. The arguments are the libraries of exported.c: one with a
 // readable table, one in the old format, and one with versions.
 

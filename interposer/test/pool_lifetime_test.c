@@ -84,7 +84,7 @@ static void test_a_pool_on_the_host(void)
 	CHECK_EQUAL(on_page(), 100 * mib);
 }
 
-// Managed memory may move to the GPU, wherever it is placed first.
+// Managed memory may move to the GPU from any first place.
 static void test_a_pool_of_managed_memory(void)
 {
 	const CUmemPoolProps properties = {.location = {.type = CU_MEM_LOCATION_TYPE_HOST}};

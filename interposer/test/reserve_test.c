@@ -265,7 +265,7 @@ static void test_cancelled_while_waiting(void)
 	CHECK_EQUAL(pthread_join(thread, &result), 0);
 	CHECK(result == PTHREAD_CANCELED);
 	CHECK_EQUAL(vg_slot_device(&pages, (uint32_t)pages.slot, 0)->pending, 0);
-	alarm(10); // a process would wait for ever
+	alarm(10); // a process would wait without end
 	CHECK(!test_reserve(&pages, 0, 200));
 	alarm(0);
 	vg_sub(&vg_slot_device(&other, (uint32_t)other.slot, 0)->pending, 900);

@@ -187,7 +187,7 @@ type ResizeMaximum struct {
 	Cores     int    `toml:"cores"`
 }
 
-// AllNamespaces stands for every namespace without an entry of its own.
+// AllNamespaces stands for every namespace without an entry.
 const AllNamespaces = "*"
 
 // Of returns the maximum for the pods of a namespace.

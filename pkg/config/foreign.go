@@ -36,7 +36,7 @@ type NodeGPUs struct {
 }
 
 // Has reports whether the node offers a GPU. A MIG device has two UUIDs: the UUID of the device and
-// the UUID of the physical GPU. The index is that of the physical GPU.
+// the UUID of the physical GPU. The index identifies the physical GPU.
 func (g NodeGPUs) Has(index int, model string, uuids ...string) bool {
 	return names(g.Include, index, model, uuids) && !names(g.Exclude, index, model, uuids)
 }

@@ -89,7 +89,7 @@ func ask[T any](ctx context.Context, i *Inventory, call func() (T, error)) (T, e
 	}
 }
 
-// users lists the processes, and marks those that the driver measured on a video
+// users lists the processes, and marks the processes that the driver measured on a video
 // engine.
 func users(d Driver) (map[string][]Process, error) {
 	processes, err := d.Processes()

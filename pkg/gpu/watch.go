@@ -78,7 +78,7 @@ func (i *Inventory) take(ctx context.Context, x XID, ignored func(uint64) bool, 
 	if unhealthy {
 		level = slog.LevelError
 	}
-	opts.Log.Log(ctx, level, "the driver reports an XID", "xid", x.Number, "gpu", x.UUID, "unhealthy", unhealthy)
+	opts.Log.Log(ctx, level, "received an XID from the driver", "xid", x.Number, "gpu", x.UUID, "unhealthy", unhealthy)
 	if unhealthy || x.Number == recoveryChanged {
 		opts.Changed()
 	}

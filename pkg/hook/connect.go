@@ -99,7 +99,7 @@ func lost(err error) error {
 	if err == nil {
 		return errors.New("the connection was closed")
 	}
-	return fmt.Errorf("NRI plugin: %w", err)
+	return fmt.Errorf("serve the runtime: %w", err)
 }
 
 func dial(ctx context.Context, path string) (net.Conn, error) {

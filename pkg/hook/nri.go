@@ -277,7 +277,7 @@ func convert(c adjust.Container, a adjust.Adjustment) (*api.ContainerAdjustment,
 func deviceNode(path string) (*api.LinuxDevice, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
-		return nil, fmt.Errorf("device node %s: %w", path, err)
+		return nil, fmt.Errorf("stat device node %s: %w", path, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
 		return nil, fmt.Errorf("%s is not a character device", path)

@@ -99,7 +99,7 @@ func (h *Hook) checkLimitsPage(a placement.Allocation) error {
 	if !h.runs(a) {
 		return nil
 	}
-	return fmt.Errorf("read the container's limits page, recreate the container if the page is lost: %w", err)
+	return fmt.Errorf("read the container's limits page: %w: recreate the container if the page is lost", err)
 }
 
 // runs reports whether a container may have processes.

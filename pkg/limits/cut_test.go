@@ -95,7 +95,7 @@ func TestCutLeavesPagesThatAreTooShort(t *testing.T) {
 	}
 }
 
-// TestPagesOnTheirFileSystemsAreNotCut checks that a page on a file system of its own stays as it is,
+// TestPagesOnTheirFileSystemsAreNotCut checks that a page on a separate file system stays as it is,
 // and can still be read. The page takes no further memory.
 func TestPagesOnTheirFileSystemsAreNotCut(t *testing.T) {
 	if !ownmounts.Run(t) {

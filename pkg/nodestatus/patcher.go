@@ -391,7 +391,7 @@ func (p *Patcher) logWritten(reason, why string, desired Resources, patch Patch)
 	}
 }
 
-var errContested = errors.New("another program keeps changing the node's resources; restoring them more slowly")
+var errContested = errors.New("found another program that keeps changing the node's resources; restoring them more slowly")
 
 func (p *Patcher) logContested(reason string, node *corev1.Node, patch Patch) {
 	if reason != reasonRestore {

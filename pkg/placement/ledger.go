@@ -28,7 +28,7 @@ type Ledger struct {
 	taken map[string]total
 	// refused are the pods that found no room since the last release, by UID.
 	refused map[string]refusal
-	// searches counts all searches, including those that found no room.
+	// searches counts all searches, including searches that found no room.
 	searches uint64
 	// releases is the time of the last release on each GPU, by UUID, in the mode fit. now is the clock.
 	releases map[string]time.Time

@@ -13,8 +13,8 @@ import (
 // of each GPU's time. Without an amount of cores, a request has no limit on time. Without an amount of
 // memory, a request is for all memory of each GPU, or for the percentage that it names in cores.
 //
-// If the configuration lets amounts be totals, memory and time are those of all GPUs of a container
-// together, as ResourceQuota counts them. A request then names its memory, so that a quota counts it.
+// If the configuration lets amounts be totals, memory and time are sums over all GPUs of a container,
+// as ResourceQuota counts them. A request then names its memory, so that a quota counts it.
 type native struct {
 	config.Native
 	slots int // per GPU

@@ -176,7 +176,7 @@ func (w *world) probe() time.Duration {
 		w.broken("delayed", "a pod cannot be created: %v", err)
 		return 0
 	}
-	// A probe that has not started lives on, because nobody can wait for a deleted pod.
+	// A probe that has not started continues, because no one can wait for a deleted pod.
 	defer w.probes.Go(func() {
 		loop.Sleep(w.Context(), probeLife)
 		w.remove(w.Context(), d.subject)

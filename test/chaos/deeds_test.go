@@ -57,7 +57,7 @@ var deeds = []deed{
 	{name: "bypass the library", fill: around},
 }
 
-// repeat returns a script that repeats a command for ever, even if the command finds no target.
+// repeat returns a script that repeats a command without end, even if the command finds no target.
 func repeat(command string) string {
 	return "trap '' TERM; while :; do " + command + "; sleep 0.1; done"
 }

@@ -269,7 +269,7 @@ func (s *scanner) home(p *process) {
 	}
 }
 
-// steadyContainers is the number of containers that hold memory or idle for ever.
+// steadyContainers is the number of containers that hold memory or idle without end.
 const steadyContainers = 8
 
 // steadyRuns returns nil if all steady containers run.

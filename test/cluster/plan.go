@@ -70,7 +70,7 @@ const (
 )
 
 // copies returns the programs that the node gets as copies instead of mounts, by path on the node.
-// runc runs itself from an overlay of its own directory, where a mounted file is not visible.
+// runc runs itself from an overlay of runc's directory, where a mounted file is not visible.
 func (p plan) copies() map[string]string {
 	shim := p.Binaries[components.ReducedRunc]
 	if shim == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/cluster"
 )
 
-// Main is the TestMain of a package with a cluster of its own. up makes the cluster and sets bed.
+// Main is the TestMain of a package with a separate cluster. up makes the cluster and sets bed.
 // Main runs the tests, takes the cluster down and ends the process. The cluster's logs stay if a
 // test fails. name begins each message.
 func Main(m *testing.M, name string, bed **Bed, up func(context.Context) error) {

@@ -85,7 +85,7 @@ func (r rules) unknown(t tree) []string {
 	for _, name := range t.names() {
 		if folder := path.Dir(name); !ordered[folder] && !slices.Contains(folders, folder) {
 			folders = append(folders, folder)
-			problems = append(problems, fmt.Sprintf("no order has the folder %s", folder))
+			problems = append(problems, fmt.Sprintf("no order names the folder %s", folder))
 		}
 	}
 	return problems

@@ -115,7 +115,7 @@ func TestCheck(t *testing.T) {
 		"a prefix for nothing": {base + "prefix high/c* vg_C\n", nil, []string{"line 4: there is no high/c*"}},
 		"no prefix":            {"order low < high\nobjects build\n", map[string]string{"high/c.c": "int d(void) { return 1; }\n"}, nil},
 		"a folder without a place": {base, map[string]string{"third/c.h": ""},
-			[]string{"no order has the folder third"}},
+			[]string{"no order names the folder third"}},
 		"no such folder": {base + "order low < third\n", nil, []string{"line 4: there is no third"}},
 		"no such unit":   {base + "order low/c < high\n", nil, []string{"line 4: there is no low/c"}},
 		"headers alone": {base + "headers alone\n", map[string]string{"high/c.h": "int vg_c(void);\n", "high/c.c": "#include \"c.h\"\nint vg_b_twice(void);\nint vg_c(void) { return vg_b_twice(); }\n",

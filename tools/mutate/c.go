@@ -190,7 +190,7 @@ func (c *cSource) startsStatement(i int) bool {
 		return true
 	case ")":
 		return c.endsHeader(i - 1)
-	case ":": // a new line follows the colon of a case, but not that of ?:
+	case ":": // a new line follows the colon of a case, but not the colon of ?:
 		return strings.Contains(c.text[c.tokens[i-1].end:c.tokens[i].start], "\n")
 	}
 	return false

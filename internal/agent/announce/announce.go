@@ -168,7 +168,7 @@ func (a *Announcer) announce(ctx context.Context, pod *corev1.Pod) error {
 	}
 	text, err := assign.Format(asked, held)
 	if err != nil {
-		return fmt.Errorf("the node's choice: %w", err)
+		return fmt.Errorf("format the node's choice: %w", err)
 	}
 	if err := pods.Annotate(ctx, a.Client, pod, map[string]string{assign.Annotation: text}); err != nil {
 		return err

@@ -217,7 +217,7 @@ func (f *Fleet) Agents(ctx context.Context) ([]Agent, error) {
 		}
 	}
 	if len(byNode) == 0 {
-		return nil, fmt.Errorf("namespace %s: %w", f.Namespace, errNone)
+		return nil, fmt.Errorf("find the agents in namespace %s: %w", f.Namespace, errNone)
 	}
 	agents := make([]Agent, 0, len(byNode))
 	for _, a := range byNode {
@@ -273,7 +273,7 @@ func (f *Fleet) Config(ctx context.Context) (config.File, error) {
 	}
 	file, err := config.ParseFile([]byte(m.Data[configKey]))
 	if err != nil {
-		return config.File{}, fmt.Errorf("ConfigMap %s/%s: %w", f.Namespace, configMap, err)
+		return config.File{}, fmt.Errorf("parse ConfigMap %s/%s: %w", f.Namespace, configMap, err)
 	}
 	return file, nil
 }

@@ -55,7 +55,7 @@ const (
 	interval = 100 * time.Millisecond
 )
 
-// Errors of Run, beside those of the API server.
+// Errors of Run, beside the errors of the API server.
 var (
 	// ErrInfeasible reports that the container can never have the size.
 	ErrInfeasible = errors.New("infeasible")

@@ -62,7 +62,7 @@ func (v *run) native(ctx context.Context, l load) (native, error) {
 	var s spun
 	measure := max(300*time.Millisecond, 10*l.launch())
 	if err := v.runWith(ctx, 2*measure, hold{}, l.pattern.env, &s, v.spin(l, measure/4, measure)...); err != nil {
-		return native{}, fmt.Errorf("without limits: %w", err)
+		return native{}, fmt.Errorf("measure the native speed: %w", err)
 	}
 	n := native{lengthUS: 1e6 * s.Event / s.Kernels}
 	if l.pattern.waits {

@@ -83,7 +83,7 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // ServeAuthorized serves an address until ctx ends, over TLS, to clients with access.
-// certificateDir is that of Options.
+// Options describes certificateDir.
 func ServeAuthorized(ctx context.Context, address string, handler http.Handler, access Access, certificateDir string, log *slog.Logger) error {
 	s, err := protect(server{handler: handler, log: log}, access, certificateDir)
 	if err != nil {

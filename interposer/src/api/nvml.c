@@ -56,10 +56,10 @@ struct vg_pages *vg_nvml_pages(void)
 	vg_mutex_lock(&mutex);
 	if (!atomic_load(&opened)) {
 		if (!dir)
-			vg_log(VG_LOG_PAGES, "the GPU's memory is not shown: there is no limits page at "
+			vg_log(VG_LOG_PAGES, "failed to report the GPU's memory: there is no limits page at "
 					     "/run/nri-vgpu/limits");
 		else if ((!pages.limits && vg_limits_open(&pages, dir, &error)) || vg_slot_map(&pages, &error))
-			vg_log(VG_LOG_PAGES, "the GPU's memory is not shown: %s", error.text);
+			vg_log(VG_LOG_PAGES, "failed to report the GPU's memory: %s", error.text);
 		else
 			atomic_store(&opened, 1);
 	}

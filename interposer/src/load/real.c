@@ -37,17 +37,17 @@ static void *vg_open_library(void)
 	void *library;
 
 	if (vg_loader_get(&loader)) {
-		vg_log(VG_LOG_DRIVER, "this process cannot load libraries, so it cannot use " VG_LIBRARY);
+		vg_log(VG_LOG_DRIVER, "failed to load " VG_LIBRARY ": this process cannot load libraries");
 		return NULL;
 	}
 	if (vg_finder_library(VG_LIBRARY, path)) {
-		vg_log(VG_LOG_DRIVER, "the driver's " VG_LIBRARY " is not in the container; does it "
+		vg_log(VG_LOG_DRIVER, "failed to find the driver's " VG_LIBRARY " in the container; does it "
 				      "get a GPU, and is the driver mounted into it?");
 		return NULL;
 	}
 	library = loader.open(path, RTLD_NOW | RTLD_LOCAL);
 	if (!library)
-		vg_log(VG_LOG_DRIVER, "the driver's %s cannot be loaded; do the libraries that it "
+		vg_log(VG_LOG_DRIVER, "failed to load the driver's %s; do the libraries that it "
 				      "needs exist in the container?", path);
 	return library;
 }

@@ -62,7 +62,7 @@ static CUresult vg_claim_elsewhere(CUdevice device)
 
 	if (VG_CALL(cuDeviceGetCount, &count) == CUDA_SUCCESS && (device < 0 || device >= count))
 		return CUDA_ERROR_INVALID_DEVICE;
-	vg_log(VG_LOG_MEMORY, "refused memory on device %d, which was not given to this container", device);
+	vg_log(VG_LOG_MEMORY, "refused memory on device %d, which is not assigned to this container", device);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

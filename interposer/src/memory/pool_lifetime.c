@@ -14,7 +14,7 @@
 void vg_pool_lifetime_made(struct vg_state *state, CUmemoryPool handle, const CUmemPoolProps *properties)
 {
 	CUdevice device;
-	// Managed memory may move to the device, wherever its pool first places the memory.
+	// Managed memory may move to the device from any first place.
 	bool on_host = !vg_handle_location(&properties->location, &device) &&
 		       properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED;
 	struct vg_pool *pool;

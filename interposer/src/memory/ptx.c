@@ -118,7 +118,7 @@ static uint64_t vg_type_bytes(const struct vg_text *word)
 
 // vg_dimensions multiplies the numbers in the brackets after a name. vg_dimensions returns UINT64_MAX
 // for an expression, because vg_dimensions does not compute expressions. vg_dimensions sets
-// *open_ended for empty brackets, whose size is that of the initialiser. In an initialiser, each
+// *open_ended for empty brackets, whose size follows from the initialiser. In an initialiser, each
 // element takes at least two characters.
 static uint64_t vg_dimensions(struct vg_text *text, bool *open_ended)
 {

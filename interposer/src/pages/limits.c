@@ -100,8 +100,8 @@ void vg_limits_follow(struct vg_pages *pages)
 				atomic_store(&pages->memory[i], 0);
 			// The page is not read again before its generation changes.
 			atomic_store(&pages->verified, generation + 1);
-			vg_log(VG_LOG_PAGES, "the limits page has become corrupt; no more memory is "
-					     "granted until it is re-created");
+			vg_log(VG_LOG_PAGES, "found the limits page corrupt; refusing memory until the "
+					     "page is re-created");
 		}
 	}
 	vg_mutex_unlock(&pages->verify);

@@ -100,7 +100,7 @@ struct vg_stream {
 	uint64_t thread; // of a per-thread default stream; 0: any other stream
 	uint32_t head;   // counts segments; `head` modulo vg_ring is the index
 	uint32_t tail;   // the oldest segment that is not done
-	uint32_t turns;  // counts segments, including those that ended without an event
+	uint32_t turns;  // counts segments, including segments that ended without an event
 	uint64_t idle_at; // vg_now at which the work is expected to end
 	uint32_t failures;   // failures of events since an event was last read
 	struct vg_on_way *on_way;

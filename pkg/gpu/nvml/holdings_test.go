@@ -12,7 +12,7 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/gpusim/simtest"
 )
 
-// machineVariable is set in a process that tests a machine of its own. A process can open NVML only once.
+// machineVariable is set in a process that tests a separate machine. A process can open NVML only once.
 const machineVariable = "NVML_TEST_MACHINE"
 
 // TestReusedHandle checks the processes of a MIG device after the driver has reused the device's handle

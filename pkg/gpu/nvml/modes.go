@@ -32,7 +32,7 @@ func (m Modes) Set(uuid string, mode int) (before int, err error) {
 		return mode, nil
 	}
 	if ret := device.SetComputeMode(gonvml.ComputeMode(mode)); ret != gonvml.SUCCESS {
-		return 0, fmt.Errorf("from %d to %d: %w", old, mode, nvmlError("set the compute mode", ret))
+		return 0, nvmlError(fmt.Sprintf("set the compute mode from %d to %d", old, mode), ret)
 	}
 	return int(old), nil
 }

@@ -117,7 +117,7 @@ func (n need) count() string {
 	return n.gpus
 }
 
-// terms returns the conditions of the needs as text. The expressions come after those of own.
+// terms returns the conditions of the needs as text. The expressions come after the expressions of own.
 func terms(own string, needs ...need) (all []string) {
 	condition := func(key string, n int) string {
 		if n == 0 {

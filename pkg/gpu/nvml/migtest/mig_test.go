@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package migtest tests package nvml on a simulated GPU in MIG mode. A process loads a driver only
-// once, so these tests have a program of their own.
+// once, so these tests have a separate program.
 package migtest
 
 import (
