@@ -31,7 +31,7 @@ func TestEvade(t *testing.T) {
 		for environment, variables := range environments {
 			for _, company := range []string{"alone", "beside another"} {
 				if (way == "behind" || way == "queued") && environment != "" && company != "alone" {
-					continue // without probes, the long kernels count as others' slices: decision 5
+					continue // without probes, the long kernels count as others' slices (docs/explanation/compute-time.md)
 				}
 				t.Run(way+" "+environment+" "+company, timed.Test(func(t testing.TB) {
 					evade(t, way, variables, company != "alone")
