@@ -90,7 +90,7 @@ const tick = 10 * time.Millisecond
 func cpuTime(pid int) (time.Duration, error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, fmt.Errorf("processor time: %w", err)
+		return 0, fmt.Errorf("read the processor time: %w", err)
 	}
 	// The program's name, which may contain anything, ends with the last
 	// bracket. User and system time are the 12th and 13th fields after the bracket.
@@ -99,7 +99,7 @@ func cpuTime(pid int) (time.Duration, error) {
 	for _, field := range fields[11:13] {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("processor time: %w", err)
+			return 0, fmt.Errorf("read the processor time: %w", err)
 		}
 		ticks += n
 	}

@@ -42,7 +42,7 @@ func drawPolicies(ctx context.Context, m machine, dir string) error {
 	for _, policy := range []string{"cap", "share"} {
 		all, err := s.overTime(ctx, policy == "share")
 		if err != nil {
-			return fmt.Errorf("policy %s: %w", policy, err)
+			return fmt.Errorf("measure policy %s: %w", policy, err)
 		}
 		panel := chart.Lines{
 			Title: policy, X: chart.Axis{Label: "s", Max: (2*policyAlone + policyBeside).Seconds(), Ticks: []float64{0, 2, 4, 6}},

@@ -48,7 +48,7 @@ func (r *runner) throughput(ctx context.Context, s step) (Record, error) {
 	for i, l := range s.loads {
 		var err error
 		if references[i], err = r.withoutLimit(ctx, l); err != nil {
-			return Record{}, fmt.Errorf("without limits: %w", err)
+			return Record{}, fmt.Errorf("measure without limits: %w", err)
 		}
 	}
 	span := r.span.of(s.loads)

@@ -162,7 +162,7 @@ func measure(ctx context.Context, o options, s suite, lines *report.Lines) (find
 	for _, p := range profiles {
 		measured, err := s.measureProfile(ctx, o, p, ways, lines)
 		if err != nil {
-			return findings{}, fmt.Errorf("profile %s: %w", p.name, err)
+			return findings{}, fmt.Errorf("measure profile %s: %w", p.name, err)
 		}
 		found.points = append(found.points, measured.points...)
 		found.absent = append(found.absent, measured.absent...)

@@ -79,7 +79,7 @@ func (r *result) fill(ctx context.Context, o options, temp string) (err error) {
 	}
 	program := filepath.Join(o.build, "bin", scheduler)
 	if r.BaselineRSS, r.BaselineRebuild, err = f.start(ctx, program, "kube-scheduler", inTree); err != nil {
-		return fmt.Errorf("without the plugin: %w", err)
+		return fmt.Errorf("measure without the plugin: %w", err)
 	}
 	if r.RSS, r.Rebuild, err = f.start(ctx, program, scheduler, withVGPU); err != nil {
 		return fmt.Errorf("with the plugin: %w", err)

@@ -102,7 +102,7 @@ func newCluster(o Options, r record) (*Cluster, error) {
 	}
 	var err error
 	if c.config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig()); err != nil {
-		return nil, fmt.Errorf("kubeconfig of cluster %s: %w", r.Name, err)
+		return nil, fmt.Errorf("read the kubeconfig of cluster %s: %w", r.Name, err)
 	}
 	// The machine's proxy, if any, does not know the cluster. A client's rate limit would delay
 	// requests that a test measures.
@@ -164,11 +164,11 @@ func readRecord(stateDir string) (record, error) {
 // addresses. lockClusters locks the directory itself, so that no lock file remains.
 func lockClusters(ctx context.Context, dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
 	f, err := os.Open(dir)
 	if err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, fmt.Errorf("open the state directory: %w", err)
 	}
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

@@ -110,7 +110,7 @@ func (c *Cluster) LogFile(component string) string { return node.LogFile(c.State
 func (c *Cluster) Logs(component string) (string, error) {
 	content, err := os.ReadFile(c.LogFile(component))
 	if err != nil {
-		return "", fmt.Errorf("log of %s: %w", component, err)
+		return "", fmt.Errorf("read the log of %s: %w", component, err)
 	}
 	return string(content), nil
 }

@@ -26,7 +26,7 @@ func crioPrograms(dir string) (components.Binaries, error) {
 	for _, name := range []string{"crio", "pinns"} {
 		binaries[name] = filepath.Join(dir, name)
 		if _, err := os.Stat(binaries[name]); err != nil {
-			missing = append(missing, fmt.Errorf("program of CRI-O: %w", err))
+			missing = append(missing, fmt.Errorf("find a program of CRI-O: %w", err))
 		}
 	}
 	for _, name := range []string{"conmon", "skopeo"} {

@@ -69,7 +69,7 @@ func refuseForeign(stateDir string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("state directory: %w", err)
+		return fmt.Errorf("read the state directory: %w", err)
 	}
 	for _, e := range entries {
 		if !ownNames[e.Name()] {

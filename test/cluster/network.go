@@ -127,7 +127,7 @@ func networkOf(pid int) (*netlink.Handle, error) {
 	}
 	namespace, err := netns.GetFromPid(pid)
 	if err != nil {
-		return nil, fmt.Errorf("network of process %d: %w", pid, err)
+		return nil, fmt.Errorf("open the network of process %d: %w", pid, err)
 	}
 	defer namespace.Close()
 	return netlink.NewHandleAt(namespace)
@@ -175,7 +175,7 @@ func (l link) connect(network *netlink.Handle, pid int) error {
 	}
 	address, err := netlink.ParseAddr(l.machine.String())
 	if err != nil {
-		return fmt.Errorf("address of %s: %w", l.device, err)
+		return fmt.Errorf("parse the address of %s: %w", l.device, err)
 	}
 	if err := network.AddrAdd(veth, address); err != nil {
 		return fmt.Errorf("assign %s the address %s: %w", l.device, l.machine, err)
@@ -207,7 +207,7 @@ func disconnect(device string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("network device %s: %w", device, err)
+		return fmt.Errorf("delete network device %s: %w", device, err)
 	}
 	if err := netlink.LinkDel(dev); err != nil {
 		// The device may have disappeared meanwhile.

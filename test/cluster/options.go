@@ -87,7 +87,7 @@ func (o Options) complete() (Options, error) {
 	}
 	var err error
 	if o.StateDir, err = filepath.Abs(o.StateDir); err != nil {
-		return o, fmt.Errorf("state directory: %w", err)
+		return o, fmt.Errorf("resolve the state directory: %w", err)
 	}
 	if len(o.StateDir) > maxStateDir || strings.ContainsAny(o.StateDir, ",:\\ ") {
 		return o, fmt.Errorf("state directory %q: want at most %d characters, none of them a comma, colon, backslash or blank",

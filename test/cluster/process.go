@@ -45,7 +45,7 @@ func alive(pid int, startTime uint64) bool {
 func processState(pid int) (state byte, startTime uint64, err error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, 0, fmt.Errorf("state of process %d: %w", pid, err)
+		return 0, 0, fmt.Errorf("read the state of process %d: %w", pid, err)
 	}
 	return parseStat(content)
 }

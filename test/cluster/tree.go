@@ -31,10 +31,10 @@ type tree struct{ dir string }
 func (t tree) write(path string, content []byte, mode os.FileMode) error {
 	target := filepath.Join(t.dir, path)
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return fmt.Errorf("file %s of the node: %w", path, err)
+		return fmt.Errorf("write file %s of the node: %w", path, err)
 	}
 	if err := os.WriteFile(target, content, mode); err != nil {
-		return fmt.Errorf("file %s of the node: %w", path, err)
+		return fmt.Errorf("write file %s of the node: %w", path, err)
 	}
 	return nil
 }
@@ -42,11 +42,11 @@ func (t tree) write(path string, content []byte, mode os.FileMode) error {
 func (t tree) copy(path, source string) error {
 	content, err := os.ReadFile(source)
 	if err != nil {
-		return fmt.Errorf("file %s of the node: %w", path, err)
+		return fmt.Errorf("copy file %s of the node: %w", path, err)
 	}
 	info, err := os.Stat(source)
 	if err != nil {
-		return fmt.Errorf("file %s of the node: %w", path, err)
+		return fmt.Errorf("copy file %s of the node: %w", path, err)
 	}
 	return t.write(path, content, info.Mode().Perm())
 }
@@ -170,7 +170,7 @@ func (t tree) writeWorkerPKI(p plan) ([]byte, error) {
 	}
 	admin, err := os.ReadFile(p.Control.Kubeconfig())
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig of the cluster: %w", err)
+		return nil, fmt.Errorf("read the kubeconfig of the cluster: %w", err)
 	}
 	return admin, nil
 }
@@ -178,11 +178,11 @@ func (t tree) writeWorkerPKI(p plan) ([]byte, error) {
 func readAuthority(dir string) (*pki.Authority, error) {
 	cert, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
 	if err != nil {
-		return nil, fmt.Errorf("authority of the cluster: %w", err)
+		return nil, fmt.Errorf("read the authority of the cluster: %w", err)
 	}
 	key, err := os.ReadFile(filepath.Join(dir, "ca.key"))
 	if err != nil {
-		return nil, fmt.Errorf("authority of the cluster: %w", err)
+		return nil, fmt.Errorf("read the authority of the cluster: %w", err)
 	}
 	return pki.ReadAuthority(cert, key)
 }
@@ -263,7 +263,7 @@ func kubeconfig(p plan, ca []byte, user string, pair pki.Pair) ([]byte, error) {
 	config.CurrentContext = p.Name
 	content, err := clientcmd.Write(*config)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig of %s: %w", user, err)
+		return nil, fmt.Errorf("encode the kubeconfig of %s: %w", user, err)
 	}
 	return content, nil
 }

@@ -95,11 +95,11 @@ func clean(o Options) error {
 // launch prepares the state directory and starts the node.
 func launch(ctx context.Context, o Options) (*Cluster, error) {
 	if err := os.MkdirAll(filepath.Join(o.StateDir, "logs"), 0o755); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
 	var err error
 	if o.StateDir, err = filepath.EvalSymlinks(o.StateDir); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, fmt.Errorf("resolve the state directory: %w", err)
 	}
 	// Until the device has the addresses, other processes may choose the same addresses.
 	unlock, err := lockClusters(ctx, filepath.Dir(o.StateDir))
@@ -151,7 +151,7 @@ func (p *plan) choose() error {
 // prepare writes all files that the node reads.
 func (p plan) prepare(ctx context.Context) error {
 	if err := p.makeDirs(); err != nil {
-		return fmt.Errorf("state directory: %w", err)
+		return fmt.Errorf("make the state directory: %w", err)
 	}
 	t := tree{filepath.Join(p.StateDir, "tree")}
 	if err := t.writeConfig(p); err != nil {

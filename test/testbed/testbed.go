@@ -238,7 +238,7 @@ func (b *Bed) Log(ctx context.Context, pod, container string) (string, error) {
 	raw, err := b.Client.CoreV1().Pods(b.namespace).
 		GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
 	if err != nil {
-		return "", fmt.Errorf("log of %s/%s: %w", pod, container, err)
+		return "", fmt.Errorf("read the log of %s/%s: %w", pod, container, err)
 	}
 	return string(raw), nil
 }

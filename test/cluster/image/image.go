@@ -80,7 +80,7 @@ func Build(archive string, spec Spec) error {
 		err = write(archive, spec.Name, img)
 	}
 	if err != nil {
-		return fmt.Errorf("image %s: %w", spec.Name, err)
+		return fmt.Errorf("make image %s: %w", spec.Name, err)
 	}
 	return nil
 }
@@ -92,14 +92,14 @@ func BuildIndex(archive string, specs ...Spec) error {
 	for _, spec := range specs {
 		img, err := assemble(spec)
 		if err != nil {
-			return fmt.Errorf("image %s for %s: %w", spec.Name, spec.architecture(), err)
+			return fmt.Errorf("make image %s for %s: %w", spec.Name, spec.architecture(), err)
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{
 			Platform: &v1.Platform{OS: "linux", Architecture: spec.architecture()},
 		}})
 	}
 	if err := write(archive, specs[0].Name, index); err != nil {
-		return fmt.Errorf("image %s: %w", specs[0].Name, err)
+		return fmt.Errorf("make image %s: %w", specs[0].Name, err)
 	}
 	return nil
 }

@@ -43,16 +43,16 @@ int main(void)
 func BuildPause(ctx context.Context, archive, name string) error {
 	dir, err := os.MkdirTemp("", "pause-")
 	if err != nil {
-		return fmt.Errorf("sandbox image: %w", err)
+		return fmt.Errorf("make the sandbox image: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	source, program := filepath.Join(dir, "pause.c"), filepath.Join(dir, "pause")
 	if err := os.WriteFile(source, []byte(pauseSource), 0o644); err != nil {
-		return fmt.Errorf("sandbox image: %w", err)
+		return fmt.Errorf("make the sandbox image: %w", err)
 	}
 	out, err := exec.CommandContext(ctx, "gcc", "-static", "-Os", "-s", "-o", program, source).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("sandbox image: compile its program (needs gcc and libc6-dev): %w: %s", err, out)
+		return fmt.Errorf("make the sandbox image: compile its program (needs gcc and libc6-dev): %w: %s", err, out)
 	}
 	return Build(archive, Spec{
 		Name:       name,

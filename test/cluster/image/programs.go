@@ -44,7 +44,7 @@ func HostPrograms(names ...string) ([]File, error) {
 	for _, name := range names {
 		found, err := exec.LookPath(name)
 		if err != nil {
-			return nil, fmt.Errorf("program for an image: %w", err)
+			return nil, fmt.Errorf("find a program for an image: %w", err)
 		}
 		programs["/usr/bin/"+filepath.Base(name)] = found
 	}
@@ -83,7 +83,7 @@ func (r *resolver) resolve(file string) error {
 		return nil // a script
 	}
 	if err != nil {
-		return fmt.Errorf("libraries of %s: %w", file, err)
+		return fmt.Errorf("find the libraries of %s: %w", file, err)
 	}
 	defer f.Close()
 	if interpreter := interpreterOf(f); interpreter != "" {
@@ -97,12 +97,12 @@ func (r *resolver) resolve(file string) error {
 	}
 	needed, err := f.ImportedLibraries()
 	if err != nil {
-		return fmt.Errorf("libraries of %s: %w", file, err)
+		return fmt.Errorf("find the libraries of %s: %w", file, err)
 	}
 	for _, name := range needed {
 		found, err := r.find(name, f.Machine)
 		if err != nil {
-			return fmt.Errorf("libraries of %s: %w", file, err)
+			return fmt.Errorf("find the libraries of %s: %w", file, err)
 		}
 		if err := r.add(libraryPath(found), found); err != nil {
 			return err

@@ -31,7 +31,7 @@ func BuildWorkload(archive, name, programsDir string, env ...string) error {
 	programs := map[string]string{}
 	own, err := programsIn(programsDir)
 	if err != nil {
-		return fmt.Errorf("image %s: %w", name, err)
+		return fmt.Errorf("make image %s: %w", name, err)
 	}
 	maps.Copy(programs, own)
 	for _, tool := range append(shellTools, optionalTools...) {
@@ -41,17 +41,17 @@ func BuildWorkload(archive, name, programsDir string, env ...string) error {
 	}
 	for _, tool := range shellTools {
 		if programs["/usr/bin/"+tool] == "" {
-			return fmt.Errorf("image %s: this machine has no %s", name, tool)
+			return fmt.Errorf("make image %s: this machine has no %s", name, tool)
 		}
 	}
 	shell, err := exec.LookPath("sh")
 	if err != nil {
-		return fmt.Errorf("image %s: %w", name, err)
+		return fmt.Errorf("make image %s: %w", name, err)
 	}
 	programs["/usr/bin/sh"] = shell
 	files, err := Programs(programs)
 	if err != nil {
-		return fmt.Errorf("image %s: %w", name, err)
+		return fmt.Errorf("make image %s: %w", name, err)
 	}
 	return Build(archive, Spec{
 		Name:  name,
@@ -70,12 +70,12 @@ func programsIn(dir string) (map[string]string, error) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("programs: %w", err)
+		return nil, fmt.Errorf("list programs: %w", err)
 	}
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil {
-			return nil, fmt.Errorf("programs: %w", err)
+			return nil, fmt.Errorf("list programs: %w", err)
 		}
 		if info.Mode().IsRegular() && info.Mode()&fs.FileMode(0o111) != 0 {
 			programs["/usr/local/bin/"+e.Name()] = filepath.Join(dir, e.Name())

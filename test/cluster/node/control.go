@@ -23,14 +23,14 @@ import (
 // serveControl answers requests about the components on a socket that only root can reach.
 func serveControl(socket string, m *manager) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("control socket: %w", err)
+		return fmt.Errorf("make the control socket: %w", err)
 	}
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
-		return fmt.Errorf("control socket: %w", err)
+		return fmt.Errorf("make the control socket: %w", err)
 	}
 	if err := os.Chmod(socket, 0o600); err != nil {
-		return fmt.Errorf("control socket: %w", err)
+		return fmt.Errorf("make the control socket: %w", err)
 	}
 	go func() { log.Printf("error: control socket: %v", http.Serve(listener, controlHandler(m))) }()
 	return nil

@@ -23,13 +23,13 @@ func mountDevices() error {
 		return err
 	}
 	if err := copyDevices(filepath.Join(machineRoot, "dev"), "/dev"); err != nil {
-		return fmt.Errorf("device nodes: %w", err)
+		return fmt.Errorf("make device nodes: %w", err)
 	}
 	if err := mountAt("/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5"); err != nil {
 		return err
 	}
 	if err := os.Symlink("pts/ptmx", "/dev/ptmx"); err != nil {
-		return fmt.Errorf("device nodes: %w", err)
+		return fmt.Errorf("make device nodes: %w", err)
 	}
 	if err := mountAt("/dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
 		return err

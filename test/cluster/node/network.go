@@ -36,10 +36,10 @@ func setupNetwork(s Spec) error {
 func (r Route) add() error {
 	_, destination, err := net.ParseCIDR(r.Destination)
 	if err != nil {
-		return fmt.Errorf("route to %q: %w", r.Destination, err)
+		return fmt.Errorf("parse the route to %q: %w", r.Destination, err)
 	}
 	if err := netlink.RouteAdd(&netlink.Route{Dst: destination, Gw: net.ParseIP(r.Gateway)}); err != nil {
-		return fmt.Errorf("route to %s by %s: %w", r.Destination, r.Gateway, err)
+		return fmt.Errorf("add a route to %s by %s: %w", r.Destination, r.Gateway, err)
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ func (r Route) add() error {
 func assign(device string, addresses ...string) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
-		return fmt.Errorf("network device %s: %w", device, err)
+		return fmt.Errorf("find network device %s: %w", device, err)
 	}
 	for _, address := range addresses {
 		if err := addAddress(link, address); err != nil {
@@ -64,7 +64,7 @@ func assign(device string, addresses ...string) error {
 func addAddress(link netlink.Link, address string) error {
 	addr, err := netlink.ParseAddr(address)
 	if err != nil {
-		return fmt.Errorf("address %q: %w", address, err)
+		return fmt.Errorf("parse address %q: %w", address, err)
 	}
 	if err := netlink.AddrAdd(link, addr); err != nil {
 		return fmt.Errorf("assign %s the address %s: %w", link.Attrs().Name, address, err)

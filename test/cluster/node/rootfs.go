@@ -188,13 +188,13 @@ func coverKernelTunables() error {
 			continue
 		}
 		if err := os.MkdirAll(filepath.Dir(source), 0o755); err != nil {
-			return fmt.Errorf("kernel tunables: %w", err)
+			return fmt.Errorf("write kernel tunables: %w", err)
 		}
 		if err := os.WriteFile(source, []byte(value+"\n"), 0o644); err != nil {
-			return fmt.Errorf("kernel tunables: %w", err)
+			return fmt.Errorf("write kernel tunables: %w", err)
 		}
 		if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("kernel tunables: mount on %s: %w", target, err)
+			return fmt.Errorf("write kernel tunables: mount on %s: %w", target, err)
 		}
 	}
 	return nil
@@ -207,7 +207,7 @@ func linkVarRun() error {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("/var/run: %w", err)
+		return fmt.Errorf("make /var/run: %w", err)
 	}
 	if err := unix.Mount("/run", dir, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("/var/run: %w", err)

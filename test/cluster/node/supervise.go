@@ -159,7 +159,7 @@ func runSetup(s Spec) error {
 func openLog(stateDir, component string) (*os.File, error) {
 	f, err := os.OpenFile(LogFile(stateDir, component), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("log of %s: %w", component, err)
+		return nil, fmt.Errorf("open the log of %s: %w", component, err)
 	}
 	return f, nil
 }

@@ -147,13 +147,13 @@ func (o Options) manifest(ctx context.Context, node string) ([]byte, error) {
 	}
 	content, err := os.ReadFile(filepath.Join(dir, "installer", "volcano-development.yaml"))
 	if err != nil {
-		return nil, fmt.Errorf("manifest of Volcano: %w", err)
+		return nil, fmt.Errorf("read the manifest of Volcano: %w", err)
 	}
 	var kept bytes.Buffer
 	for document := range strings.SplitSeq(string(content), "\n---") {
 		var object map[string]any
 		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
-			return nil, fmt.Errorf("manifest of Volcano: %w", err)
+			return nil, fmt.Errorf("parse the manifest of Volcano: %w", err)
 		}
 		if !o.wanted(object) {
 			continue
@@ -161,7 +161,7 @@ func (o Options) manifest(ctx context.Context, node string) ([]byte, error) {
 		o.adapt(object, node)
 		text, err := yaml.Marshal(object)
 		if err != nil {
-			return nil, fmt.Errorf("manifest of Volcano: %w", err)
+			return nil, fmt.Errorf("encode the manifest of Volcano: %w", err)
 		}
 		fmt.Fprintf(&kept, "---\n%s", text)
 	}
