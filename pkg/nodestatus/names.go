@@ -12,12 +12,6 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
-// AdvertisedAnnotation lists, on the Node, the resources that the patcher
-// advertises: sorted, comma-separated. The patcher writes the annotation and
-// the resources in the same request. A later patcher with another configuration
-// reads from the annotation which keys to remove.
-const AdvertisedAnnotation = "nri-vgpu.io/advertised"
-
 // enabledNames returns the resources that the configuration claims. enabledNames omits the names of
 // a disabled dialect: the names may belong to another device plugin on the same node.
 func enabledNames(d config.Dialects) sets.Set[string] {

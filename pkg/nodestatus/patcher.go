@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/assign"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -281,7 +282,7 @@ func (p *Patcher) kept(node *corev1.Node) offer {
 		return *p.applied
 	}
 	kept := Resources{}
-	for name := range p.claimed.Intersection(parseAdvertised(node.Annotations[AdvertisedAnnotation])) {
+	for name := range p.claimed.Intersection(parseAdvertised(node.Annotations[ownnode.Advertised])) {
 		if quantity := node.Status.Allocatable[corev1.ResourceName(name)]; quantity.Value() > 0 {
 			kept[name] = quantity.Value()
 		}

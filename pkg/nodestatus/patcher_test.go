@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/nri-vgpu/nri-vgpu/internal/daemon/endpoint"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -376,7 +377,7 @@ func TestKept(t *testing.T) {
 	p := remover(t, newNodeAPI(t))
 	const other = "example.com/nic"
 	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AdvertisedAnnotation: testMemory + ",nri-vgpu.io/vgpu-cores," + other}},
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{ownnode.Advertised: testMemory + ",nri-vgpu.io/vgpu-cores," + other}},
 		Status: corev1.NodeStatus{Allocatable: resourceList(map[string]string{
 			testMemory: "1", "nri-vgpu.io/vgpu-cores": "0", "nri-vgpu.io/vgpu-number": "3", other: "2",
 		})},

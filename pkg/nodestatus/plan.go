@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -26,7 +27,7 @@ import (
 type Patch struct {
 	Capacity    Change
 	Allocatable Change
-	// Annotation is the new value of AdvertisedAnnotation. nil does not change the annotation, and
+	// Annotation is the new value of ownnode.Advertised. nil does not change the annotation, and
 	// a pointer to "" removes the annotation.
 	Annotation *string
 	// Annotations are annotations for schedulers; nil removes an annotation.
@@ -49,7 +50,7 @@ type Change struct {
 // allocatable to equal values: kubelet's next status update would equalize the values only ten
 // seconds later. Plan does not change resources that are neither desired nor the patcher's.
 func Plan(node *corev1.Node, desired Resources, claimed sets.Set[string]) Patch {
-	annotation, annotated := node.Annotations[AdvertisedAnnotation]
+	annotation, annotated := node.Annotations[ownnode.Advertised]
 	own := claimed.Union(parseAdvertised(annotation))
 	p := Patch{
 		Capacity:    diff(node.Status.Capacity, desired, own),
@@ -156,9 +157,9 @@ func (p Patch) JSON() ([]byte, error) {
 		maps.Copy(m.Metadata.Annotations, p.Annotations)
 	}
 	if p.Annotation != nil {
-		m.Metadata.Annotations[AdvertisedAnnotation] = p.Annotation
+		m.Metadata.Annotations[ownnode.Advertised] = p.Annotation
 		if *p.Annotation == "" {
-			m.Metadata.Annotations[AdvertisedAnnotation] = nil
+			m.Metadata.Annotations[ownnode.Advertised] = nil
 		}
 	}
 	if !p.Capacity.empty() || !p.Allocatable.empty() || p.Condition != nil || p.RemoveCondition {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/pkg/request"
 )
 
@@ -112,7 +113,7 @@ func TestPlan(t *testing.T) {
 				Capacity: resourceList(tt.capacity), Allocatable: resourceList(tt.allocatable),
 			}}
 			if tt.annotation != "" {
-				node.Annotations = map[string]string{AdvertisedAnnotation: tt.annotation}
+				node.Annotations = map[string]string{ownnode.Advertised: tt.annotation}
 			}
 			patch := Plan(node, tt.desired, sets.New("own/a", "own/b"))
 			if patch.Empty() != (tt.want == "") {

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 )
@@ -67,7 +68,7 @@ func (r *registration) mustAnswer(handshake string, missed int, since time.Durat
 // withdraw removes the patcher's annotations. If the dialect is disabled, the annotations belong to
 // the patcher only if a patcher has advertised the dialect's resources.
 func (*registration) withdraw(node *corev1.Node, cfg config.Config, changes map[string]*string) {
-	if !cfg.Dialects.Volcano.Enabled && !parseAdvertised(node.Annotations[AdvertisedAnnotation]).Has(cfg.Dialects.Volcano.Number) {
+	if !cfg.Dialects.Volcano.Enabled && !parseAdvertised(node.Annotations[ownnode.Advertised]).Has(cfg.Dialects.Volcano.Number) {
 		return
 	}
 	for _, key := range []string{volcano.Register, volcano.Handshake} {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/volcano"
 	"github.com/nri-vgpu/nri-vgpu/internal/nodereport"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
@@ -197,7 +198,7 @@ func TestRegistrationOfADialectThatIsOff(t *testing.T) {
 	n.turn(0)
 	n.offered, n.cfg.Dialects.Volcano.Enabled = false, false
 	n.check(t, 1)
-	n.Annotations[AdvertisedAnnotation] = "volcano.sh/vgpu-memory,volcano.sh/vgpu-number"
+	n.Annotations[ownnode.Advertised] = "volcano.sh/vgpu-memory,volcano.sh/vgpu-number"
 	n.check(t, 1, volcano.Handshake, volcano.Register)
 }
 

@@ -7,9 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
 // hamiEnabled is the configuration in docs/how-to/migrate.md for users of HAMi.
@@ -32,7 +35,7 @@ var hamiExamples = [][]readme{
 }
 
 // TestHAMisExamples checks that pods with HAMi's keys are limited, according to the oracle, and run on the
-// GPUs that their annotations allow.
+// GPUs that their annotations allow. When the dialect is off again, pods of other dialects run at once.
 func TestHAMisExamples(t *testing.T) {
 	t.Cleanup(func() { restartPatcher(t) })
 	configure(t, hamiEnabled)
@@ -57,6 +60,15 @@ func TestHAMisExamples(t *testing.T) {
 			checkHAMisGPUs(t, pods)
 		})
 	}
+	t.Run("off again", func(t *testing.T) {
+		configure(t, "")
+		restartPatcher(t)
+		create(t, testbed.Pod("native", filler("main", testbed.Limits{testbed.Memory: 1024})))
+		// The agent withholds the GPUs of another plugin for longer.
+		if _, err := bed.WaitRunning(t.Context(), "native", time.Minute); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // checkHAMisGPUs checks that the pods share one GPU, or have the GPU that the pod's annotation chooses.

@@ -9,11 +9,13 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/internal/loop"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
@@ -154,15 +156,17 @@ func (w *Watcher) listed(ctx context.Context) (listing, error) {
 	return found, nil
 }
 
-// capacity returns the Node's capacity of the foreign resources, or nil if the Node is unknown.
+// capacity returns the Node's capacity of the foreign resources, or nil if the Node is unknown. capacity
+// omits the resources of disabled dialects that nri-vgpu has advertised and not yet withdrawn.
 func (w *Watcher) capacity() map[string]int64 {
 	node := w.Node()
 	if node == nil {
 		return nil
 	}
 	found := map[string]int64{}
+	own := strings.Split(node.Annotations[ownnode.Advertised], ",")
 	for name, quantity := range node.Status.Capacity {
-		if w.Config.Foreign(string(name)) {
+		if w.Config.Foreign(string(name)) && !slices.Contains(own, string(name)) {
 			found[string(name)] = quantity.Value()
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/ownnode"
 	"github.com/nri-vgpu/nri-vgpu/pkg/config"
 	"github.com/nri-vgpu/nri-vgpu/pkg/gpu"
 )
@@ -132,6 +133,29 @@ func TestOwnResources(t *testing.T) {
 		if got := w.Claimed(gpu.GPU{UUID: uuid}); strings.Contains(got, "as nvidia.com/gpu:") != want {
 			t.Errorf("%s is claimed: %q, want %t", uuid, got, want)
 		}
+	}
+}
+
+// TestDisabledDialect checks that the capacity of a dialect that was disabled claims nothing until
+// nri-vgpu has withdrawn the capacity. Kubelet's devices claim GPUs meanwhile.
+func TestDisabledDialect(t *testing.T) {
+	const name = "nvidia.com/gpu"
+	node := &corev1.Node{Status: corev1.NodeStatus{Capacity: corev1.ResourceList{name: resource.MustParse("20")}}}
+	node.Annotations = map[string]string{ownnode.Advertised: "nri-vgpu.io/vgpu-memory," + name}
+	l := &lister{}
+	w := watcherOf(l)
+	w.Node = func() *corev1.Node { return node }
+	claimed := func(uuid string) bool { w.Look(t.Context()); return w.Claimed(gpu.GPU{UUID: uuid}) != "" }
+	if claimed("GPU-a") {
+		t.Error("nri-vgpu's own capacity claims a GPU")
+	}
+	l.devices = map[string][]string{name: {"GPU-a"}}
+	if !claimed("GPU-a") || claimed("GPU-b") {
+		t.Error("beside nri-vgpu's own capacity, kubelet's devices do not claim their GPU alone")
+	}
+	node.Annotations[ownnode.Advertised] = "nri-vgpu.io/vgpu-memory," + name + ".shared"
+	if !claimed("GPU-b") {
+		t.Error("another program's capacity claims nothing")
 	}
 }
 

@@ -14,7 +14,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Cache holds the labels and the capacity of one Node.
+// Advertised is the annotation of a Node that lists the resources that the patcher advertises: sorted,
+// comma-separated. The patcher writes the annotation and the resources in the same request. A later
+// patcher with another configuration reads from the annotation which keys to remove.
+const Advertised = "nri-vgpu.io/advertised"
+
+// Cache holds the labels, the capacity and the advertised resources of one Node.
 type Cache struct{ informer cache.SharedIndexInformer }
 
 // New returns a cache that is empty until Run. The cache calls changed, which must not block, after
@@ -56,7 +61,10 @@ func reduce(obj any) (any, error) {
 		return obj, nil
 	}
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels},
-		Status:     corev1.NodeStatus{Capacity: node.Status.Capacity},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels,
+			Annotations: map[string]string{Advertised: node.Annotations[Advertised]},
+		},
+		Status: corev1.NodeStatus{Capacity: node.Status.Capacity},
 	}, nil
 }
