@@ -49,12 +49,10 @@ uuids = [%q]
 `, slotsLabel, metagpu, bigShares, bed.UUIDs[1])
 }
 
-// restartPatcher replaces the patcher's pod, which reads config.toml at its start.
+// restartPatcher makes the patcher read config.toml.
 func restartPatcher(t *testing.T) {
 	t.Helper()
-	err := bed.Client.CoreV1().Pods(testbed.Namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{},
-		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=extended-resource-patcher"})
-	if err != nil {
+	if err := bed.RestartPatcher(context.Background()); err != nil {
 		t.Error(err)
 	}
 }

@@ -57,6 +57,8 @@ func TestDialects(t *testing.T) {
 		want   uint64
 	}{
 		{"native", testbed.Limits{testbed.Memory: 4096}, 4 * gib},
+		{"native-percentage", testbed.Limits{testbed.Percentage: 25}, gpuMemory / 4},
+		{"native-cores", testbed.Limits{testbed.Cores: 20}, gpuMemory * 20 / 100},
 		{"alnair", testbed.Limits{"alnair/vgpu-memory": 2, "alnair/vgpu-compute": 50}, 2 * gib},
 		{"aws", testbed.Limits{"k8s.amazonaws.com/vgpu": 1}, gpuMemory / 10},
 		{"volcano", testbed.Limits{"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 3000, "volcano.sh/vgpu-cores": 50}, 3000 * mib},

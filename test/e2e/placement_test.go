@@ -12,6 +12,37 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
+// TestGPUsThatAPodChooses checks the annotations by which a pod chooses GPUs by UUID and model, according
+// to the oracle.
+func TestGPUsThatAPodChooses(t *testing.T) {
+	with := func(name, annotation, value string) *corev1.Pod {
+		pod := testbed.Pod(name, filler("main", testbed.Limits{testbed.Memory: 1024}))
+		pod.Annotations = map[string]string{annotation: value}
+		create(t, pod)
+		return pod
+	}
+	for name, tt := range map[string]struct{ annotation, value, want string }{
+		"use-first":    {choice.UseUUID, bed.UUIDs[0], bed.UUIDs[0]},
+		"use-second":   {choice.UseUUID, "GPU-none," + bed.UUIDs[1], bed.UUIDs[1]},
+		"nouse-first":  {choice.NoUseUUID, bed.UUIDs[0], bed.UUIDs[1]},
+		"nouse-second": {choice.NoUseUUID, bed.UUIDs[1], bed.UUIDs[0]},
+		"use-model":    {choice.UseType, "A100,h200", ""},
+	} {
+		with(name, tt.annotation, tt.value)
+		if uuid := checkFilled(t, name, gib); tt.want != "" && uuid != tt.want {
+			t.Errorf("%s: the pod is on %s, want %s", name, uuid, tt.want)
+		}
+	}
+	none := with("nouse-model", choice.NoUseType, "H200")
+	nudge := bed.Nudger(none.Name)
+	if _, err := bed.WaitPod(t.Context(), none.Name, "refused", patience, func(pod *corev1.Pod) bool {
+		nudge(t.Context())
+		return refusedBy("allow no GPU of the node")(pod)
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPolicyOfAPod checks that a pod's policy of placement overrides the node's policy, according
 // to the oracle, and that the agent refuses an unknown policy.
 func TestPolicyOfAPod(t *testing.T) {

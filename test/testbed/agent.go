@@ -109,6 +109,12 @@ func (b *Bed) SetConfig(ctx context.Context, content string, timeout time.Durati
 	return before, b.RestartAgent(ctx, timeout)
 }
 
+// RestartPatcher replaces the patcher's pods, which read config.toml at their start.
+func (b *Bed) RestartPatcher(ctx context.Context) error {
+	patchers := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=extended-resource-patcher"}
+	return b.Client.CoreV1().Pods(b.home).DeleteCollection(ctx, metav1.DeleteOptions{}, patchers)
+}
+
 // StopAgent removes the agent from the node, and waits until the agent has ended.
 func (b *Bed) StopAgent(ctx context.Context, timeout time.Duration) error {
 	if err := b.patchAgent(ctx, onNodes("true")); err != nil {
