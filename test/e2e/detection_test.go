@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
 	"github.com/nri-vgpu/nri-vgpu/internal/kube/events"
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
@@ -31,17 +33,16 @@ func arounder() corev1.Container {
 // waitHeld waits until a pod holds more than this number of bytes, according to the oracle.
 func waitHeld(t *testing.T, pod *corev1.Pod, bytes uint64) {
 	t.Helper()
-	var sum uint64
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		sum = 0
+	eventually.Succeeds(t, patience, "pod "+pod.Name+" holds memory", func(context.Context) error {
+		var sum uint64
 		for _, b := range held(t, pod) {
 			sum += b
 		}
-		if sum > bytes {
-			return
+		if sum <= bytes {
+			return fmt.Errorf("%d bytes, want more than %d", sum, bytes)
 		}
-	}
-	t.Fatalf("pod %s holds %d bytes after %v, want more than %d", pod.Name, sum, patience, bytes)
+		return nil
+	})
 }
 
 // onNode starts a program of the workloads on the node itself, outside of all

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -70,20 +69,5 @@ func TestDoctor(t *testing.T) {
 // through the API server.
 func examineFromAfar(t *testing.T, sound bool, wants ...string) {
 	t.Helper()
-	var out, missing string
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		out, err = bed.KubectlVgpu(t.Context(), "doctor", bed.Cluster.NodeName)
-		missing = ""
-		for _, want := range wants {
-			if !strings.Contains(squeezed(out), want) {
-				missing = want
-			}
-		}
-		if missing == "" && (err == nil) == sound {
-			t.Logf("$ kubectl vgpu doctor %s\n%s%v", bed.Cluster.NodeName, out, err)
-			return
-		}
-	}
-	t.Errorf("within %v the doctor does not print %q, with no problem: %t, but %v:\n%s", patience, missing, sound, err, out)
+	printsWith(t, []string{"doctor", bed.Cluster.NodeName}, sound, wants...)
 }

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -22,14 +23,11 @@ import (
 // not answer in time at first.
 func plugged(t *testing.T, args ...string) (output string) {
 	t.Helper()
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		if output, err = bed.KubectlVgpu(t.Context(), args...); err == nil {
-			return output
-		}
-	}
-	t.Fatal(err)
-	return ""
+	eventually.Succeeds(t, patience, "kubectl vgpu succeeds", func(context.Context) (err error) {
+		output, err = bed.KubectlVgpu(t.Context(), args...)
+		return err
+	})
+	return output
 }
 
 func pluggedJSON[T any](t *testing.T, args ...string) T {
@@ -45,22 +43,27 @@ func pluggedJSON[T any](t *testing.T, args ...string) T {
 // prints waits until kubectl vgpu prints all of these texts.
 func prints(t *testing.T, args []string, wants ...string) {
 	t.Helper()
-	var output, missing string
-	var failed error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-		output, failed = bed.KubectlVgpu(t.Context(), args...)
-		missing = ""
+	printsWith(t, args, true, wants...)
+}
+
+// printsWith waits until kubectl vgpu prints all of these texts, and succeeds or fails.
+func printsWith(t *testing.T, args []string, succeeds bool, wants ...string) {
+	t.Helper()
+	if err := eventually.Check(t.Context(), patience, func() error {
+		output, err := bed.KubectlVgpu(t.Context(), args...)
 		for _, want := range wants {
 			if !strings.Contains(squeezed(output), want) {
-				missing = want
+				return fmt.Errorf("%q is missing: %v:\n%s", want, err, output)
 			}
 		}
-		if missing == "" && failed == nil {
-			t.Logf("$ kubectl vgpu %s\n%s", strings.Join(args, " "), output)
-			return
+		if (err == nil) != succeeds {
+			return fmt.Errorf("it succeeds: %t, want %t: %v:\n%s", err == nil, succeeds, err, output)
 		}
+		t.Logf("$ kubectl vgpu %s\n%s%v", strings.Join(args, " "), output, err)
+		return nil
+	}); err != nil {
+		t.Errorf("kubectl vgpu %v, within %v: %v", args, patience, err)
 	}
-	t.Errorf("kubectl vgpu %v does not print %q within %v (%v), but:\n%s", args, missing, patience, failed, output)
 }
 
 // squeezed returns a text without the padding between the columns of the text's tables.

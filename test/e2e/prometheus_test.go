@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -260,27 +262,29 @@ func (s *server) query(expression string) ([]sample, error) {
 // wait waits until an expression has a single value, and this value is want.
 func (s *server) wait(expression string, want float64) {
 	s.t.Helper()
-	var got []sample
-	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if got, err = s.query(expression); err == nil && len(got) == 1 && got[0].value == want {
-			return
+	if err := eventually.Check(s.t.Context(), patience, func() error {
+		got, err := s.query(expression)
+		if err == nil && (len(got) != 1 || got[0].value != want) {
+			err = fmt.Errorf("%v, want %v", got, want)
 		}
+		return err
+	}); err != nil {
+		s.t.Errorf("%s: %v", expression, err)
 	}
-	s.t.Errorf("%s is %v, want %v: %v", expression, got, want, err)
 }
 
 // waitAny waits until an expression has any value.
 func (s *server) waitAny(what, expression string) {
 	s.t.Helper()
-	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		var got []sample
-		if got, err = s.query(expression); err == nil && len(got) > 0 {
-			return
+	if err := eventually.Check(s.t.Context(), patience, func() error {
+		got, err := s.query(expression)
+		if err == nil && len(got) == 0 {
+			err = errors.New("no value")
 		}
+		return err
+	}); err != nil {
+		s.t.Errorf("%s: %s: %v", what, expression, err)
 	}
-	s.t.Errorf("%s: %s has no value: %v", what, expression, err)
 }
 
 // firing returns the alerts that fire.
@@ -310,18 +314,21 @@ func (s *server) waitAlerts(fires bool, names ...string) {
 	for _, name := range names {
 		open[name] = true
 	}
-	for end := time.Now().Add(2 * patience); len(open) > 0 && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+	if err := eventually.Check(s.t.Context(), 2*patience, func() error {
 		firing, err := s.firing()
 		if err != nil {
-			continue
+			return err
 		}
 		for name := range open {
 			if firing[name] == fires {
 				delete(open, name)
 			}
 		}
-	}
-	for name := range open {
-		s.t.Errorf("%s: firing is not %t within %v", name, fires, 2*patience)
+		if len(open) > 0 {
+			return fmt.Errorf("firing is not %t of %v", fires, slices.Sorted(maps.Keys(open)))
+		}
+		return nil
+	}); err != nil {
+		s.t.Errorf("within %v: %v", 2*patience, err)
 	}
 }

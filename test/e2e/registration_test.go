@@ -4,21 +4,23 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 )
 
 // waitMetric waits until a metric of the agent has a value.
 func waitMetric(t *testing.T, within time.Duration, want float64, name string, labels map[string]string) {
 	t.Helper()
-	var got float64
-	var err error
-	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if got, err = bed.Metric(t.Context(), name, labels); err == nil && got == want {
-			return
+	eventually.Succeeds(t, within, fmt.Sprintf("%s of %v", name, labels), func(ctx context.Context) error {
+		got, err := bed.Metric(ctx, name, labels)
+		if err == nil && got != want {
+			err = fmt.Errorf("%v, want %v", got, want)
 		}
-	}
-	t.Fatalf("%s of %v is %v after %v, want %v: %v", name, labels, got, within, want, err)
+		return err
+	})
 }
 
 // background runs a command in a pod until the command or the test ends.

@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
 
@@ -115,15 +118,13 @@ func watchRun(t *testing.T) (most func() int64) {
 
 func waitLog(t *testing.T, pod, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		log, err := bed.Log(t.Context(), pod, "main")
-		if strings.Contains(log, text) {
-			return
+	eventually.Succeeds(t, patience, fmt.Sprintf("%s prints %q", pod, text), func(ctx context.Context) error {
+		log, err := bed.Log(ctx, pod, "main")
+		if err == nil && !strings.Contains(log, text) {
+			err = errors.New(log)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s has not printed %q: %v: %s", pod, text, err, log)
-		}
-	}
+		return err
+	})
 }
 
 // usageMounts returns the mount points of a pod's usage pages on the node.
@@ -144,13 +145,10 @@ func usageMounts(t *testing.T, pod *corev1.Pod) []string {
 
 func waitNoUsageMounts(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		mounts := usageMounts(t, pod)
-		if len(mounts) == 0 {
-			return
+	eventually.Succeeds(t, patience, "the node unmounts the usage pages of "+pod.Name, func(context.Context) error {
+		if mounts := usageMounts(t, pod); len(mounts) > 0 {
+			return fmt.Errorf("%v", mounts)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("of %s, which is gone, the node still mounts %v", pod.Name, mounts)
-		}
-	}
+		return nil
+	})
 }
