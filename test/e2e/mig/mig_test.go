@@ -4,6 +4,7 @@ package mig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -214,4 +215,48 @@ func TestGPUWithoutMIGDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitMemory(sum)
+}
+
+// TestKeysOfOtherSystems checks that the modes of Volcano and HAMi choose MIG devices, and that shares of
+// MetaGPU can be on a MIG device.
+func TestKeysOfOtherSystems(t *testing.T) {
+	configure(t, fmt.Sprintf(`[node]
+foreign_resources = []
+
+[dialects.hami]
+enabled = true
+
+[[dialects.metagpu.device_sharing]]
+resource_name = "example.com/small"
+shares_per_gpu = 4
+uuids = [%q]
+`, bed.UUIDs[small]))
+	for name, want := range map[string]int64{"nvidia.com/gpu": 30, "example.com/small": 4} {
+		if err := bed.WaitCapacity(t.Context(), name, want, patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The GPU that is not in MIG mode is the fullest GPU, and has room for each of the next pods.
+	create(t, "fullest", onNormal, testbed.Limits{testbed.Memory: 61440})
+	checkFilled(t, "fullest", normal, 60*gib)
+	create(t, "volcano", map[string]string{"volcano.sh/vgpu-mode": "mig"}, testbed.Limits{"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 20480})
+	checkFilled(t, "volcano", large, 20*gib)
+	create(t, "hami", map[string]string{"nvidia.com/vgpu-mode": "mig"}, testbed.Limits{"nvidia.com/gpu": 1, "nvidia.com/gpumem": 20480})
+	checkFilled(t, "hami", large, 20*gib)
+	create(t, "metagpu", nil, testbed.Limits{"example.com/small": 1})
+	checkFilled(t, "metagpu", small, 2560*mib)
+}
+
+// configure changes the configuration of agent and patcher until the test ends.
+func configure(t *testing.T, text string) {
+	t.Helper()
+	set := func(ctx context.Context, text string) string {
+		before, err := bed.SetConfig(ctx, text, patience)
+		if err = errors.Join(err, bed.RestartPatcher(ctx)); err != nil {
+			t.Error(err)
+		}
+		return before
+	}
+	before := set(t.Context(), text)
+	t.Cleanup(func() { set(context.Background(), before) })
 }
