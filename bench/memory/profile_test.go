@@ -56,6 +56,6 @@ func TestChosenProfiles(t *testing.T) {
 		t.Errorf("%v, error %v", got, err)
 	}
 	if got, err := chosenProfiles(all, "a,d"); err == nil {
-		t.Errorf("an unknown profile gave %v", got)
+		t.Errorf("an unknown profile is %v", got)
 	}
 }

@@ -231,7 +231,7 @@ func TestABrokenSeriesHidesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	if page := scrape(t, p); !strings.Contains(page, "\nnri_vgpu_registered 0\n") {
-		t.Errorf("the rest is not told:\n%s", page)
+		t.Errorf("the other metrics are missing:\n%s", page)
 	}
 }
 

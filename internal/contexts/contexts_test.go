@@ -24,7 +24,7 @@ const mib = 1 << 20
 // fake is a driver and a maker of contexts. The fake's child has pid 42.
 type fake struct {
 	context uint64   // the size of a context
-	tells   bool     // whether NVML lists the memory of processes
+	lists   bool     // whether NVML lists the memory of processes
 	others  []uint64 // the use of the GPU by others, at each query of the whole GPU
 	makeErr error
 	usedErr error
@@ -34,7 +34,7 @@ type fake struct {
 }
 
 func (f *fake) Held(string) (gpu.HeldBytes, error) {
-	if !f.tells {
+	if !f.lists {
 		return gpu.HeldBytes{}, nil
 	}
 	return gpu.HeldBytes{42: f.context * uint64(f.made-f.ended), 43: 7}, nil
@@ -71,15 +71,15 @@ func TestMeasure(t *testing.T) {
 		made  int
 		err   string
 	}{
-		"NVML tells":                {fake{context: 107 * mib, tells: true}, 107 * mib, ByProcess, 1, ""},
-		"beside others, NVML tells": {fake{context: 107 * mib, tells: true, others: []uint64{0, 9 << 30}}, 107 * mib, ByProcess, 1, ""},
-		"not available":             {fake{context: 512 * mib}, 512 * mib, ByDevice, 2, ""},
+		"NVML lists it":                {fake{context: 107 * mib, lists: true}, 107 * mib, ByProcess, 1, ""},
+		"beside others, NVML lists it": {fake{context: 107 * mib, lists: true, others: []uint64{0, 9 << 30}}, 107 * mib, ByProcess, 1, ""},
+		"not available":                {fake{context: 512 * mib}, 512 * mib, ByDevice, 2, ""},
 		"not available, one intrudes": {
 			fake{context: 512 * mib, others: []uint64{0, 300 * mib, 300 * mib, 300 * mib, 300 * mib, 300 * mib}}, 512 * mib, ByDevice, 3, ""},
 		"not available, no peace":      {fake{context: 512 * mib, others: []uint64{0, 1 << 30, 0, 2 << 30, 0, 3 << 30, 0, 4 << 30, 0, 5 << 30}}, 0, "", 5, "other processes use it"},
 		"the GPU is full":              {fake{makeErr: errors.New("CUDA_ERROR_OUT_OF_MEMORY")}, 0, "", 0, "OUT_OF_MEMORY"},
-		"nothing is told at all":       {fake{usedErr: errors.New("GPU is lost")}, 0, "", 0, "lost"},
-		"a context that takes nothing": {fake{context: 4096, tells: true}, 0, "", 1, "a size of 4096 bytes"},
+		"NVML reports nothing":         {fake{usedErr: errors.New("GPU is lost")}, 0, "", 0, "lost"},
+		"a context that takes nothing": {fake{context: 4096, lists: true}, 0, "", 1, "a size of 4096 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := Measurer{Driver: &tt.fake, Maker: &tt.fake}
@@ -120,7 +120,7 @@ var gpus = []gpu.GPU{{UUID: "GPU-a", Healthy: true}, {UUID: "GPU-b"}, {UUID: "GP
 // TestSizesAreKept checks that the agent stores sizes, and that the next agent measures again only
 // if the driver has changed.
 func TestSizesAreKept(t *testing.T) {
-	first := &fake{context: 107 * mib, tells: true}
+	first := &fake{context: 107 * mib, lists: true}
 	s := sizes(t, first, func(*Options) {})
 	if s.Of("GPU-a") != 0 || s.Tried("GPU-a") {
 		t.Error("a size is known that was not measured")
@@ -136,7 +136,7 @@ func TestSizesAreKept(t *testing.T) {
 		want   uint64
 		made   int
 	}{{"580.1", 107 * mib, 0}, {"590.2", 300 * mib, 2}, {"580.1", 300 * mib, 2}} {
-		later := &fake{context: 300 * mib, tells: true}
+		later := &fake{context: 300 * mib, lists: true}
 		next := sizes(t, later, func(o *Options) { o.File, o.Version = s.File, func() (string, error) { return tt.driver, nil } })
 		next.Prepare(t.Context(), gpus)
 		if got := next.Of("GPU-a"); got != tt.want || later.made != tt.made {
@@ -146,7 +146,7 @@ func TestSizesAreKept(t *testing.T) {
 }
 
 func TestWhatCannotBeMeasured(t *testing.T) {
-	f := &fake{context: 107 * mib, tells: true}
+	f := &fake{context: 107 * mib, lists: true}
 	room := false
 	s := sizes(t, f, func(o *Options) { o.Room = func(string) bool { return room } })
 	s.Prepare(t.Context(), gpus)
@@ -196,7 +196,7 @@ func TestASlowDriver(t *testing.T) {
 
 // TestOverride checks that the configured size takes precedence, and no measurement takes place.
 func TestOverride(t *testing.T) {
-	f := &fake{context: 107 * mib, tells: true}
+	f := &fake{context: 107 * mib, lists: true}
 	s := sizes(t, f, func(o *Options) { o.Override = 64 * mib })
 	s.Prepare(t.Context(), gpus)
 	if s.Of("GPU-a") != 64*mib || !s.Tried("GPU-a") || f.made != 0 {
@@ -238,7 +238,7 @@ func TestFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := sizes(t, &fake{context: 5 * mib, tells: true}, func(o *Options) { o.File = path })
+	s := sizes(t, &fake{context: 5 * mib, lists: true}, func(o *Options) { o.File = path })
 	s.Prepare(t.Context(), gpus)
 	if s.Of("GPU-a") != 5*mib {
 		t.Errorf("with a corrupt file: %d", s.Of("GPU-a"))

@@ -97,7 +97,7 @@ func TestTheGuardKeepsNoContainers(t *testing.T) {
 		return status.PID != 0
 	})
 	if took := peak(t, status.PID); took > containers*length/2 {
-		t.Errorf("to be told of %d MiB took %d MiB", containers*length>>20, took>>20)
+		t.Errorf("reports of %d MiB took %d MiB", containers*length>>20, took>>20)
 	}
 }
 

@@ -190,7 +190,7 @@ func verify(source, target string) error {
 			return fmt.Errorf("read the installed files: %w", err)
 		}
 		if err != nil || have != want {
-			return fmt.Errorf("%s: %w, and containers may use it: give this build another version, or remove %s once no container uses it", path, ErrDiffers, target)
+			return fmt.Errorf("%s: %w, and containers may use it: build with another version, or remove %s once no container uses it", path, ErrDiffers, target)
 		}
 	}
 	return nil

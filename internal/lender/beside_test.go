@@ -50,7 +50,7 @@ func TestLoneContainerHasNoOthers(t *testing.T) {
 	c.claim(uint64(time.Second), now)
 	l.step(now + time.Second)
 	if charged, ppm, at := c.others(); charged != 0 || ppm != 0 || at <= 0 {
-		t.Errorf("it was told of others' %s and %d ppm, as of %s", charged, ppm, at)
+		t.Errorf("the page has the others' %s and %d ppm, as of %s", charged, ppm, at)
 	}
 }
 
@@ -103,10 +103,10 @@ func TestPagesHaveTheChargesOfOthers(t *testing.T) {
 			for i, c := range test.containers {
 				charged, ppm, at := c.others()
 				if got := charged - before[i]; got.Round(time.Millisecond) != test.want[i] || ppm != test.ppm[i] {
-					t.Errorf("container %d was told of %s and %d ppm, want %s and %d", i, got, ppm, test.want[i], test.ppm[i])
+					t.Errorf("the page of container %d has %s and %d ppm, want %s and %d", i, got, ppm, test.want[i], test.ppm[i])
 				}
 				if ppm != 0 && (at > now || at < now-time.Millisecond) {
-					t.Errorf("container %d was told as of %s, now is %s", i, at, now)
+					t.Errorf("the page of container %d is as of %s, now is %s", i, at, now)
 				}
 			}
 		})
@@ -128,6 +128,6 @@ func TestUnreadableContainerMayHaveHadItsPart(t *testing.T) {
 		l.step(now)
 	}
 	if charged, _, _ := good.others(); charged.Round(time.Millisecond) != 300*time.Millisecond {
-		t.Errorf("its neighbour was told of %s in a second", charged)
+		t.Errorf("the neighbour's page grew by %s in a second", charged)
 	}
 }

@@ -164,6 +164,6 @@ func TestLenderSurvivesDamage(t *testing.T) {
 		t.Errorf("it has a lease on %d ppm", ppm)
 	}
 	if log.Len() > 0 {
-		t.Errorf("it was said: %s", log)
+		t.Errorf("the log has: %s", log)
 	}
 }

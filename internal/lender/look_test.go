@@ -243,7 +243,7 @@ func TestLoneContainersDisturbNobody(t *testing.T) {
 		l.step(now)
 	}
 	if charged, _, _ := pair[0].others(); charged-before != 10*besideTick {
-		t.Errorf("it was told of %v, want %v", charged-before, 10*besideTick)
+		t.Errorf("the page grew by %v, want %v", charged-before, 10*besideTick)
 	}
 }
 

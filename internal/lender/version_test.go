@@ -69,7 +69,7 @@ func TestContainerOfAnotherReleaseKeepsItsPart(t *testing.T) {
 				l.step(now)
 			}
 			if charged, ppm, _ := sharer.others(); (charged-before).Round(10*time.Millisecond) != 600*time.Millisecond || ppm != 600_000 {
-				t.Errorf("another was told of %s in a second, and of %d ppm, want 600ms and 600000", charged-before, ppm)
+				t.Errorf("the other page grew by %s in a second, and has %d ppm, want 600ms and 600000", charged-before, ppm)
 			}
 			if n := strings.Count(log.String(), other.dir); n != 1 {
 				t.Errorf("the log names its pages %d times, want once:\n%s", n, log)

@@ -173,7 +173,7 @@ func TestDaemonIsStartedAndComesBack(t *testing.T) {
 	if second := n.pid(t, s); second == first {
 		t.Error("the daemon is ready, and was not started again")
 	}
-	eventually.Holds(t, patience, "Events tell of both", func() bool { return n.said.String() == "MPSUnavailable MPSRecovered" })
+	eventually.Holds(t, patience, "Events report both", func() bool { return n.said.String() == "MPSUnavailable MPSRecovered" })
 	n.client(t, n.options.Dirs.Clients)
 	n.hasOneClient(t, s)
 }
@@ -236,7 +236,7 @@ func TestDaemonIsRestartedForMoreGPUsOnceItHasNoClients(t *testing.T) {
 	_ = client.Wait()
 	n.ready(t, next)
 	if got := n.said.String(); got != "" {
-		t.Errorf("Events tell of a restart that was meant: %s", got)
+		t.Errorf("Events report an intended restart: %s", got)
 	}
 }
 
@@ -295,7 +295,7 @@ func TestDaemonThatCannotBeStarted(t *testing.T) {
 	n := newNode(t)
 	n.options.Host = here{program: "/nonexistent/nvidia-cuda-mps-control"}
 	s, _ := n.supervise(t)
-	eventually.Holds(t, patience, "the reason is told", func() bool {
+	eventually.Holds(t, patience, "the reason is reported", func() bool {
 		err := s.Ready(n.uuids)
 		return err != nil && strings.Contains(err.Error(), "/nonexistent/nvidia-cuda-mps-control")
 	})

@@ -308,7 +308,7 @@ func TestSlot(t *testing.T) {
 		claim *Claim
 		want  bool
 	}{
-		"it has said nothing": {nil, false},
+		"it has sent nothing": {nil, false},
 		"it knows its pid":    {&Claim{Slot: 7, InnerPID: 12}, true},
 		"it claims another's": {&Claim{Slot: 7, InnerPID: 13}, false},
 	} {

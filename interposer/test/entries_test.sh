@@ -313,7 +313,7 @@ test_mps() {
 	[ "${rate:-999}" -le 101 ] || fail "a program that wants 10 % did $rate kernels a second, want 100"
 	rate=$(full mps CUDA_MPS_PIPE_DIRECTORY="$work/nowhere")
 	[ -z "$rate" ] || fail "a program beside MPS did $rate kernels a second, want none"
-	grep -q 'MPS does not hold this process' "$work/error" || fail "it was told: $(cat "$work/error")"
+	grep -q 'MPS does not hold this process' "$work/error" || fail "the interposer logged: $(cat "$work/error")"
 	echo quit -t 0 | mps
 	rate=$(full mps)
 	[ -z "$rate" ] || fail "a program without the daemon did $rate kernels a second, want none"

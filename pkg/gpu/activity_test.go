@@ -28,7 +28,7 @@ func TestAverage(t *testing.T) {
 		{"none", nil, map[int]float64{}},
 		{"always busy", steps(1, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30), map[int]float64{1: 30}},
 		{"busy for two periods", steps(1, 0, 0, 50, 50), map[int]float64{1: 10}},
-		{"beside one that tells the period", append(steps(1, 80, 80), steps(2, 0, 0, 60)...), map[int]float64{1: 16, 2: 6}},
+		{"beside a process with a known period", append(steps(1, 80, 80), steps(2, 0, 0, 60)...), map[int]float64{1: 16, 2: 6}},
 		{"one sample for each", []Sample{{PID: 1, At: at(10), Percent: 70}, {PID: 2, At: at(12), Percent: 20}}, map[int]float64{1: 70, 2: 20}},
 		{"one more than periods", steps(1, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50), map[int]float64{1: 50}},
 		{"no measurement", []Sample{{PID: 1, At: at(0), Percent: 4_000_000}, {PID: 2, At: at(0), Percent: 20}}, map[int]float64{2: 20}},

@@ -116,10 +116,10 @@ func TestOf(t *testing.T) {
 		err  error
 		want map[string]uint64
 	}{
-		"known":                    {7, nil, map[string]uint64{"GPU-a": 5, "GPU-b": 5}},
-		"listed with 0 bytes":      {8, nil, map[string]uint64{}},
-		"not listed":               {9, nil, map[string]uint64{}},
-		"the driver does not tell": {7, errLost, nil},
+		"known":                      {7, nil, map[string]uint64{"GPU-a": 5, "GPU-b": 5}},
+		"listed with 0 bytes":        {8, nil, map[string]uint64{}},
+		"not listed":                 {9, nil, map[string]uint64{}},
+		"the driver does not answer": {7, errLost, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			driver := newScripted()

@@ -27,7 +27,7 @@ func TestJudge(t *testing.T) {
 		forgets bool
 	}{
 		{"nothing was reported", healthy, nil, "", false},
-		{"an XID, and the driver does not tell of recovery", healthy, &fault{number: 48, at: now.Add(-time.Hour)}, "XID 48, memory error that could not be corrected: reset", false},
+		{"an XID, and the driver reports no recovery", healthy, &fault{number: 48, at: now.Add(-time.Hour)}, "XID 48, memory error that could not be corrected: reset", false},
 		{"an XID that means nothing to us", healthy, &fault{number: 9999}, "XID 9999: reset", false},
 		{"an XID, and the GPU is lost", lost, &fault{number: 79}, "lost, after XID 79, the GPU has fallen off the bus", false},
 		{"the lost GPU is back", healthy, &fault{number: 79, down: true}, "", true},

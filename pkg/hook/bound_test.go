@@ -96,13 +96,13 @@ func testEveryHandlerAnswersWhileAFileSystemHangs(t testing.TB) {
 		t.Errorf("Synchronize answered after %v: %v", time.Since(begin), err)
 	}
 	if n.hook.Stuck() < promised {
-		t.Errorf("the liveness probe is told that a handler runs for %v", n.hook.Stuck())
+		t.Errorf("the liveness probe reports that a handler runs for %v", n.hook.Stuck())
 	}
 
 	free()
 	eventually.Holds(t, 10*time.Second, "no handler hangs", func() bool { return n.hook.Stuck() == 0 })
 	if _, live := n.hook.Holders()[container.GetId()]; live {
-		t.Error("a container that was said to have ended lives")
+		t.Error("a container is live, although the runtime reported its end")
 	}
 	if _, err := n.create("waits"); err != nil {
 		t.Error(err)

@@ -49,7 +49,7 @@ func TestExemptNamespacesAreLeftAlone(t *testing.T) {
 	}
 	wantEnv(t, spec, adjust.VisibleDevices, "all")
 	if mark := spec.Annotations[paths.AdjustedAnnotation]; mark != "exempt" {
-		t.Errorf("the guard is told %q", mark)
+		t.Errorf("the guard gets the mark %q", mark)
 	}
 	if err := startIn(n, pod, spec); err != nil {
 		t.Error(err)

@@ -68,7 +68,7 @@ func TestWhatAContainerFindsAtOurPaths(t *testing.T) {
 		want   adjust.Reason
 	}{
 		{"ours", func(*testing.T, *adjust.Container, string) {}, ""},
-		{"a pid that the runtime does not tell", func(_ *testing.T, c *adjust.Container, _ string) {
+		{"a pid that the runtime does not report", func(_ *testing.T, c *adjust.Container, _ string) {
 			c.PID = 0
 			c.Mounts = nil
 		}, ""},

@@ -261,7 +261,7 @@ func TestOutcomesAreReported(t *testing.T) {
 			t.Errorf("%s: %v", uid, err)
 		}
 		if !slices.Equal(told, want) {
-			t.Errorf("told were %v, want %v", told, want)
+			t.Errorf("reported were %v, want %v", told, want)
 		}
 	}
 }

@@ -134,7 +134,7 @@ func TestLiveDirs(t *testing.T) {
 	n.exit("a")
 	want("b")
 	if changes != 3 {
-		t.Errorf("%d changes were told of 3", changes)
+		t.Errorf("%d of 3 changes were reported", changes)
 	}
 	// A container that starts is live, even if the runtime has reported its end before.
 	if err := start(n, "a", spec); err != nil {
@@ -142,7 +142,7 @@ func TestLiveDirs(t *testing.T) {
 	}
 	want("a", "b")
 	if changes != 4 {
-		t.Errorf("%d changes were told of 4", changes)
+		t.Errorf("%d of 4 changes were reported", changes)
 	}
 	n.exit("a")
 	changes = 0
@@ -150,7 +150,7 @@ func TestLiveDirs(t *testing.T) {
 	n.startRuntime()
 	n.waitRegistered()
 	if want("b"); changes != 1 {
-		t.Errorf("%d changes were told of the runtime's new list", changes)
+		t.Errorf("the runtime's new list caused %d reports", changes)
 	}
 	n.restartHook()
 	want("b")

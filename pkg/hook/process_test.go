@@ -156,7 +156,7 @@ func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	drop := func(after time.Duration) { n.hook.dropUnreported(time.Now().Add(after)) }
 	drop(unstarted - time.Minute)
 	if changes != 0 {
-		t.Errorf("%d changes were told of none", changes)
+		t.Errorf("%d changes were reported, want none", changes)
 	}
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("u", "main"); !ok {
@@ -164,7 +164,7 @@ func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	}
 	drop(unstarted + time.Minute)
 	if changes != 1 {
-		t.Errorf("%d changes were told of 1", changes)
+		t.Errorf("%d changes were reported, want 1", changes)
 	}
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("u", "main"); ok {
@@ -223,7 +223,7 @@ func TestAllocationsWithoutARequestAreReported(t *testing.T) {
 		n.hook.Sweep()
 	}
 	if got := testutil.ToFloat64(n.hook.opts.Metrics.unexplained); got != 2 {
-		t.Errorf("%v were said to be unexplained, want 2", got)
+		t.Errorf("%v unexplained allocations were reported, want 2", got)
 	}
 	if _, ok := n.ledger.Get("u", "main"); !ok {
 		t.Error("what runs lost its GPU")

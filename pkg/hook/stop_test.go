@@ -48,7 +48,7 @@ func process(t *testing.T, proc, podUID string) (pid int, ended func() syscall.S
 
 func (n *node) waitTold(pod string, reason kubeevents.Reason) {
 	n.t.Helper()
-	eventually.Holds(n.t, 10*time.Second, "pod "+pod+" is told "+reason.Name, func() bool {
+	eventually.Holds(n.t, 10*time.Second, "pod "+pod+" gets the Event "+reason.Name, func() bool {
 		return slices.ContainsFunc(n.told.all(), func(e string) bool {
 			return strings.Contains(e, "/"+pod+" ") && strings.Contains(e, " "+reason.Name+": ")
 		})
@@ -106,7 +106,7 @@ func TestUnadjustedContainersAreReported(t *testing.T) {
 	n.startHook()
 	n.waitTold("pod-u", kubeevents.VGPUUnadjusted)
 	if ended() != 0 {
-		t.Error("it was stopped, and nobody had said so")
+		t.Error("the container was stopped without a configuration")
 	}
 }
 

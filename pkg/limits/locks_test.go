@@ -313,7 +313,7 @@ func TestLeasesDoNotHoldReadersUp(t *testing.T) {
 		"change the limits":       {page, func(dir string) error { return limits.Update(dir, nil) }},
 		"read the limits":         {page, func(dir string) error { _, err := limits.Read(page(dir)); return err }},
 		"read what is seen":       {page, func(dir string) error { _, err := limits.Observed(page(dir)); return err }},
-		"say what is seen":        {page, func(dir string) error { return limits.Observe(dir, []uint64{1}) }},
+		"record observations":     {page, func(dir string) error { return limits.Observe(dir, []uint64{1}) }},
 		"lend time":               {page, func(dir string) error { _, err := limits.OpenLending(dir); return err }},
 		"lend time, by its usage": {usage, func(dir string) error { _, err := limits.OpenLending(dir); return err }},
 	}

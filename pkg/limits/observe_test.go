@@ -76,7 +76,7 @@ func TestObserveNumbersObservations(t *testing.T) {
 		}
 		word := binary.LittleEndian.Uint64(page[observedOffset:])
 		if seen[word] {
-			t.Fatalf("look %d cannot be told from an earlier one: %#x", i, word)
+			t.Fatalf("observation %d equals an earlier observation: %#x", i, word)
 		}
 		seen[word] = true
 	}

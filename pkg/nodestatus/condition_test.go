@@ -74,7 +74,7 @@ func TestConditionIsWrittenWhenItChanges(t *testing.T) {
 		t.Errorf("as it is, it is written: %+v", got)
 	}
 	if got := changed(node, nil, now); got != nil {
-		t.Errorf("with nothing to say it is written: %+v", got)
+		t.Errorf("without a report, the condition is written: %+v", got)
 	}
 	other := have
 	other.Message = "two"

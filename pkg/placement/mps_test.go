@@ -32,7 +32,7 @@ func TestAGPUServes48Clients(t *testing.T) {
 			t.Fatalf("pod %d: %v", i, err)
 		}
 		if !a.Devices[0].MPS {
-			t.Fatal("the device does not say that it is shared by MPS")
+			t.Fatal("the device is not marked as shared by MPS")
 		}
 	}
 	if left := l.Left(nil); len(left) != 0 {

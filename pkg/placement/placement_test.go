@@ -215,7 +215,7 @@ func TestPlace(t *testing.T) {
 		{name: "an exclusive GPU of an init container is used again", gpus: gpus(16),
 			pods: []request.Pod{pod("p", initc("i", whole), app("a", whole))}, want: []string{"i:0 a:0"}},
 
-		{name: "memory in common with those who say so, too", gpus: gpus(16, 16),
+		{name: "memory in common among containers that request it", gpus: gpus(16, 16),
 			pods: []request.Pod{pod("p", app("a", common)), pod("q", app("a", mem(1))), pod("r", app("a", common)), pod("s", app("a", common))},
 			want: []string{"a:0", "a:1", "a:0", "no a"}},
 		{name: "named GPUs only", gpus: gpus(16, 16),

@@ -27,7 +27,7 @@ func TestVolcano(t *testing.T) {
 		{"MiB before percent", asks{memory: "1", percent: "25"}, []Share{{Memory: Memory{Bytes: MiB}, Slots: 1}}, ""},
 		{"100 cores", asks{number: "1", memory: "1", cores: "100"},
 			[]Share{{Memory: Memory{Bytes: MiB}, ComputePPM: Whole, Slots: 1, Exclusive: true}}, ""},
-		{"zero memory and cores say nothing", asks{number: "1", memory: "0", cores: "0"},
+		{"zero memory and cores have no effect", asks{number: "1", memory: "0", cores: "0"},
 			[]Share{{Memory: Memory{PPM: Whole}, Slots: 1}}, ""},
 		{"number zero", asks{number: "0", memory: "1"}, nil, number + " is 0; allowed: 1 to 16"},
 		{"too many cores", asks{number: "1", cores: "150"}, nil, cores + " is 150; allowed: 0 to 100 (percent of the time of each GPU)"},

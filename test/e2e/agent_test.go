@@ -95,7 +95,7 @@ func TestAgentGone(t *testing.T) {
 	}); err != nil {
 		t.Fatalf("the capacity was not withdrawn: %v", err)
 	}
-	t.Logf("withdrawn %v after the agent was told to go", time.Since(stopped).Round(time.Second))
+	t.Logf("withdrawn %v after the agent was stopped", time.Since(stopped).Round(time.Second))
 	check()
 
 	// A starting kubelet admits its pods again. The kubelet ignores a resource that is absent.

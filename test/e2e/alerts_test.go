@@ -222,11 +222,11 @@ func checkGPUTime(t *testing.T, s *server, had func(time.Time) (tick, bool)) {
 			if !known || !knownToo || last.Sub(first) < atLeast {
 				continue
 			}
-			tells, is := told(samples, last.Sub(first)), real(from, to, last.Sub(first))
-			if math.Abs(tells-is) <= off*max(1, is) {
+			reported, is := told(samples, last.Sub(first)), real(from, to, last.Sub(first))
+			if math.Abs(reported-is) <= off*max(1, is) {
 				return
 			}
-			phrase = fmt.Sprintf("the oracle measured %.4f over %v, and Prometheus reports %.4f", is, last.Sub(first), tells)
+			phrase = fmt.Sprintf("the oracle measured %.4f over %v, and Prometheus reports %.4f", is, last.Sub(first), reported)
 		}
 		t.Errorf("%s: %s", series, phrase)
 	}

@@ -114,7 +114,7 @@ func (s *server) run(dir string) {
 		}
 		_ = command.Wait()
 		if s.t.Failed() {
-			s.t.Logf("Prometheus said:\n%s", out.String())
+			s.t.Logf("Prometheus logged:\n%s", out.String())
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			s.t.Error(err)

@@ -165,7 +165,7 @@ func (m *machine) run(env []string, args ...string) result {
 	r := result{stdout: stdout.String(), stderr: stderr.String(), peak: m.peak(cmd.Process.Pid)}
 	if strings.HasPrefix(r.stdout, "{") {
 		if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
-			m.Fatalf("%q said %q: %v", args, r.stdout, err)
+			m.Fatalf("%q printed %q: %v", args, r.stdout, err)
 		}
 	}
 	return r

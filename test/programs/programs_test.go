@@ -178,7 +178,7 @@ func wantWords(t *testing.T, p program, stderr string) {
 	}
 	if strings.Count(stderr, "nri-vgpu: refused") != refusals || strings.Count(stderr, "nri-vgpu:") != refusals ||
 		!strings.Contains(stderr, p.phrase) {
-		t.Errorf("want %d lines of ours, and %q; it said:\n%s", refusals, p.phrase, stderr)
+		t.Errorf("want %d lines of ours, and %q; the program printed:\n%s", refusals, p.phrase, stderr)
 	}
 }
 

@@ -145,7 +145,7 @@ func TestPodsLandWhereTheyFit(t *testing.T) {
 		delete(at, ended)
 		waiting = start()
 	}
-	pod, err := beds[0].WaitPod(t.Context(), waiting, "told why it waits", patience, func(pod *corev1.Pod) bool {
+	pod, err := beds[0].WaitPod(t.Context(), waiting, "refused by the scheduler", patience, func(pod *corev1.Pod) bool {
 		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodScheduled && strings.Contains(c.Message, "no GPU of the node has room for the pod")
 		})
@@ -291,7 +291,7 @@ func TestGroupsStartTogether(t *testing.T) {
 		names = append(names, pod.Name)
 	}
 	for _, name := range names {
-		pod, err := beds[0].WaitPod(t.Context(), name, "told that it waits", patience, func(pod *corev1.Pod) bool {
+		pod, err := beds[0].WaitPod(t.Context(), name, "refused by the scheduler", patience, func(pod *corev1.Pod) bool {
 			return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 				return c.Type == corev1.PodScheduled && (strings.Contains(c.Message, "minCount") || strings.Contains(c.Message, "no GPU of the node has room"))
 			})

@@ -184,7 +184,7 @@ func TestShuffleDoesNotDependOnOtherCode(t *testing.T) {
 	}
 	for seed := uint64(2); cmp.Equal(first, order(seed, a, b)); seed++ {
 		if seed == 50 {
-			t.Fatal("50 seeds gave the same order")
+			t.Fatal("50 seeds result in the same order")
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Volcano 1.15.1, whose scheduler tells a live node from a dead one in another
-// way than that of 1.14.1. The module of its API types is not published: that of
-// 1.14.0 is completed, see next.go.txt.
+// This module builds Volcano 1.15.1, whose scheduler detects dead nodes in another
+// way than the scheduler of 1.14.1. The module of its API types is not published.
+// Therefore, next.go.txt completes the module of 1.14.0.
 module github.com/nri-vgpu/nri-vgpu/tools/volcano
 
 go 1.26.0

@@ -196,7 +196,7 @@ func TestAnswersWhenTheAPIServerIsBack(t *testing.T) {
 	})
 	a.round(t.Context())
 	if a.State().Pending != 1 {
-		t.Errorf("nobody waits, though nothing could be said: %+v", a.State())
+		t.Errorf("no assignment waits, although no answer was written: %+v", a.State())
 	}
 	away = false
 	a.round(t.Context())

@@ -162,7 +162,7 @@ func (h *house) wantTold(want ...string) {
 	slices.Sort(h.told)
 	slices.Sort(want)
 	if !slices.EqualFunc(h.told, want, strings.HasPrefix) {
-		h.Errorf("told was %q, want %q", h.told, want)
+		h.Errorf("reported were %q, want %q", h.told, want)
 	}
 	h.told = nil
 }
@@ -222,7 +222,7 @@ func TestWhatAsksIsFoundInExemptNamespaces(t *testing.T) {
 	h.wantMetric(1, h.detector.Metrics.found.WithLabelValues("pod"))
 	for _, name := range []string{"bypasses", "asks"} {
 		if !slices.ContainsFunc(h.told, func(line string) bool { return strings.HasPrefix(line, name+" ") }) {
-			t.Errorf("nothing was said of %s: %q", name, h.told)
+			t.Errorf("%s was not reported: %q", name, h.told)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func TestJudgeByAPI(t *testing.T) {
 		{"draws and decodes, half allowed", both, gpu.Video, false, false, Bypass},
 		{"computes and draws, allowed", gpu.Compute | gpu.Graphics, both, false, true, ""},
 		{"computes and draws, allowed, without the interposer", gpu.Compute | gpu.Graphics, both, false, false, Bypass},
-		{"not told", 0, both, false, false, Bypass},
+		{"not reported", 0, both, false, false, Bypass},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

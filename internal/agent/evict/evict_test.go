@@ -221,7 +221,7 @@ func TestAPodIsEvictedAfterSomeRefusals(t *testing.T) {
 		c.expect(t, "a u-a")
 		want := "a VGPUEvicted: it fits no GPU of this node, after 3 refusals: its controller creates another pod; free: nothing"
 		if !slices.Equal(c.told, []string{want}) {
-			t.Errorf("told was %q, want %q", c.told, want)
+			t.Errorf("reported were %q, want %q", c.told, want)
 		}
 	})
 }
@@ -368,7 +368,7 @@ func TestEvictionsAreReportedAndCounted(t *testing.T) {
 				c.err = tt.err
 				c.refuse("a", "main", 1)
 				if told := strings.Join(c.told, "\n"); told != tt.told {
-					t.Errorf("told was\n%q, want\n%q", told, tt.told)
+					t.Errorf("reported were\n%q, want\n%q", told, tt.told)
 				}
 				for _, result := range []string{resultEvicted, resultKept, resultBudget, resultFailed} {
 					want := 0.0

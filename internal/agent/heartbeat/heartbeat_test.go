@@ -104,7 +104,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("got %+v", report)
 	}
 	if free := a.Ledger.Free(); len(free) != 1 || free[0].Healthy {
-		t.Errorf("the ledger was not told: %+v", free)
+		t.Errorf("the ledger has the old GPUs: %+v", free)
 	}
 }
 
@@ -417,11 +417,11 @@ func TestAGuardThatIsNotLoadedIsReported(t *testing.T) {
 	a := newAgent(t, n)
 	a.reportGuard()
 	if len(n.told) != 1 || !strings.HasPrefix(n.told[0], "VGPUGuardNotLoaded: ") || !strings.Contains(n.told[0], "systemctl restart containerd") {
-		t.Errorf("told was %q", n.told)
+		t.Errorf("reported were %q", n.told)
 	}
 	a.Config.Guard.PluginDir = "" // the configuration wants no guard
 	a.reportGuard()
 	if len(n.told) != 1 {
-		t.Errorf("told was %q", n.told)
+		t.Errorf("reported were %q", n.told)
 	}
 }

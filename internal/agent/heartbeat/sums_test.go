@@ -387,7 +387,7 @@ func (s *site) checkTotals(has, free units) {
 	} {
 		volcanosOne := has[name] == 1 && (name == volcanoNumber || name == volcanoMemory || name == volcanoCores)
 		if uint64(free[name]) > left && !volcanosOne {
-			s.Errorf("%s: the scheduler may give away %d, and the ledger has %d", name, free[name], left)
+			s.Errorf("%s: the scheduler may allocate %d, and the ledger has %d", name, free[name], left)
 		}
 	}
 }
@@ -448,7 +448,7 @@ func TestOnlyALossIsUrgent(t *testing.T) {
 		{"more is left", &nodereport.Sums{Used: units{memory: 50}, Free: units{memory: 250, awsSlots: 7}}, false},
 		{"less is left", &nodereport.Sums{Used: units{memory: 100, awsSlots: 2}, Free: units{memory: 200, awsSlots: 4}}, true},
 		{"nothing is left", &nodereport.Sums{Used: units{memory: 100, awsSlots: 2}, Free: units{memory: 200}}, true},
-		{"own pods use more than was told", &nodereport.Sums{Used: units{memory: 301}, Free: told.Free}, true},
+		{"own pods use more than was reported", &nodereport.Sums{Used: units{memory: 301}, Free: told.Free}, true},
 		{"pods are not known any more", nil, true},
 	} {
 		if got := urgent(told, tt.now); got != tt.want {

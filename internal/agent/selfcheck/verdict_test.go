@@ -32,7 +32,7 @@ func TestJudge(t *testing.T) {
 		{"nothing metered", 10 * time.Minute, 0.3, 0, sixth, 0.278, true},
 		{"nothing observed", 10 * time.Minute, 0, 0.3, sixth, -0.2975, true},
 		{"nothing at all", 10 * time.Minute, 0, 0, sixth, 0, false},
-		{"too short to tell", 5 * time.Second, 0.3, 0.15, sixth, 0, false},
+		{"too short for a verdict", 5 * time.Second, 0.3, 0.15, sixth, 0, false},
 		{"long enough with more samples", 30 * time.Second, 0.6, 0.3, time.Second / 10, 0.215, true},
 		{"all of the time", 10 * time.Minute, 1, 0.998, sixth, 0, false},
 		{"one look", time.Second, 1, 0.1, time.Second, 0, false},

@@ -100,10 +100,10 @@ func TestMetricsWithoutTheDriver(t *testing.T) {
 	n, c, _ := populated(t)
 	n.err = errors.New("GPU is lost")
 	if got := testutil.CollectAndCount(c, "nri_vgpu_container_used_memory_bytes"); got != 0 {
-		t.Errorf("%d containers' memory is told without the driver", got)
+		t.Errorf("the memory of %d containers is reported without the driver", got)
 	}
 	if got := testutil.CollectAndCount(c, "nri_vgpu_container_gpu_seconds_total"); got != 4 {
-		t.Errorf("%d containers' own accounts are told, want 4", got)
+		t.Errorf("the accounts of %d containers are reported, want 4", got)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestMetricsWhileTheDriverHangs(t *testing.T) {
 		n.hang = make(chan struct{})
 		begin := time.Now()
 		if got := testutil.CollectAndCount(c, "nri_vgpu_container_gpu_seconds_total"); got != 4 {
-			t.Errorf("%d containers' own accounts are told, want 4", got)
+			t.Errorf("the accounts of %d containers are reported, want 4", got)
 		}
 		if took := time.Since(begin); took != time.Second {
 			t.Errorf("it took %v", took)

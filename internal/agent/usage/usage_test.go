@@ -212,7 +212,7 @@ func TestAContainerSeesOnlyItsPod(t *testing.T) {
 	}
 	got, err = c.Answer(t.Context(), registry.Asker{PodUID: "a pod without processes", Container: "x"}, agentapi.Processes)
 	if err != nil || len(got.([]agentapi.Process)) != 0 {
-		t.Errorf("a pod without processes is told %+v, %v", got, err)
+		t.Errorf("a pod without processes gets %+v, %v", got, err)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestDevicesOfAContainer(t *testing.T) {
 	delete(n.holders, foreign)
 	c.current = nil
 	if got, err := c.Answer(t.Context(), registry.Asker{PodUID: otherPod, Container: foreign}, agentapi.Devices); err == nil {
-		t.Errorf("one of which nothing is known is told %+v", got)
+		t.Errorf("an unknown container gets %+v", got)
 	}
 }
 
@@ -401,10 +401,10 @@ func TestOverview(t *testing.T) {
 	}
 	all := ask(registry.Asker{Node: true})
 	if all.Node != "n1" || len(all.GPUs) != 2 || len(all.Processes) != len(pids) || len(all.Containers) != 3 {
-		t.Fatalf("told was %+v", all)
+		t.Fatalf("the answer is %+v", all)
 	}
 	if r := all.GPUs[0].Room; r == nil || *r != (agentapi.Room{MemoryBytes: 16 * gib, FreeMemoryBytes: 4 * gib, FreeComputePPM: 250_000, FreeSlots: 7, Holders: 3}) || all.GPUs[1].Room != nil {
-		t.Errorf("of the GPUs' room it tells %+v", all.GPUs)
+		t.Errorf("the answer has the GPUs %+v", all.GPUs)
 	}
 	want := agentapi.Container{
 		Namespace: "ns", Pod: "other", Container: "main", Node: "n1", Requests: map[string]int64{metagpu: 25},
@@ -419,11 +419,11 @@ func TestOverview(t *testing.T) {
 
 	own := ask(registry.Asker{PodUID: ownPod, Container: main})
 	if len(own.GPUs) != 1 || len(own.Containers) != 2 || len(own.Processes) != 2 || own.GPUs[0].Room != nil {
-		t.Errorf("a container is told %+v", own)
+		t.Errorf("a container gets %+v", own)
 	}
 	for _, told := range own.Containers {
 		if told.Pod != "own" {
-			t.Errorf("a container is told of %+v", told)
+			t.Errorf("a container gets the process %+v", told)
 		}
 	}
 }
@@ -439,9 +439,9 @@ func TestOverviewWithoutTheDriver(t *testing.T) {
 	}
 	o := got.(agentapi.Overview)
 	if o.Driver != "the driver is lost" || len(o.Containers) != 3 || len(o.GPUs) != 2 || o.Processes == nil {
-		t.Errorf("told was %+v", o)
+		t.Errorf("the answer is %+v", o)
 	}
 	if s := o.Containers[0].GPUs[0]; s.MemoryUsedBytes != nil || s.Utilisation != nil || s.MemoryLimitBytes == 0 {
-		t.Errorf("of a container it tells %+v", s)
+		t.Errorf("the answer has the container %+v", s)
 	}
 }

@@ -230,13 +230,13 @@ func TestNode(t *testing.T) {
 		node   Node
 		phrase string // "" if nothing is wrong
 	}{
-		"well":          {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{Node: "n1"}}, ""},
-		"no agent":      {Node{Node: &chosen}, "describe daemonset; a node selector or a taint may exclude the node"},
-		"not selected":  {Node{Node: &well}, "kubectl label node n1 nri-vgpu.io/gpu=true"},
-		"agent is down": {Node{Node: &well, Agent: &fleet.Agent{Pod: "x", Down: "its pod x does not run", State: "container agent: CrashLoopBackOff"}}, "CrashLoopBackOff"},
-		"does not say":  {Node{Node: &well, Agent: agent, Unknown: errors.New("it hangs")}, "it hangs"},
-		"not ready":     {Node{Node: &bad, Agent: agent}, "GPUUnhealthy: 1 of 2"},
-		"never ready":   {Node{Node: &bare, Agent: agent}, "has no condition VGPUReady"},
+		"well":            {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{Node: "n1"}}, ""},
+		"no agent":        {Node{Node: &chosen}, "describe daemonset; a node selector or a taint may exclude the node"},
+		"not selected":    {Node{Node: &well}, "kubectl label node n1 nri-vgpu.io/gpu=true"},
+		"agent is down":   {Node{Node: &well, Agent: &fleet.Agent{Pod: "x", Down: "its pod x does not run", State: "container agent: CrashLoopBackOff"}}, "CrashLoopBackOff"},
+		"does not report": {Node{Node: &well, Agent: agent, Unknown: errors.New("it hangs")}, "it hangs"},
+		"not ready":       {Node{Node: &bad, Agent: agent}, "GPUUnhealthy: 1 of 2"},
+		"never ready":     {Node{Node: &bare, Agent: agent}, "has no condition VGPUReady"},
 		"a lost GPU": {Node{Node: &well, Agent: agent, Overview: &agentapi.Overview{GPUs: []agentapi.GPU{{Device: agentapi.Device{UUID: "a", Unhealthy: "XID 79"}}}}},
 			"GPU 0 (a) is unhealthy and gets no new containers: XID 79"},
 		"a GPU of another plugin": {Node{Node: &well, Agent: agent, Overview: claimed}, `set node.gpus.exclude = ["a"] in config.toml`},

@@ -108,7 +108,7 @@ func (g Groups) devicesOf(name string, want []limits.Device) (held []limits.Devi
 	case err != nil && !missing:
 		return nil, false, fmt.Errorf("group %q: %w", name, err)
 	case missing && want == nil:
-		return nil, false, fmt.Errorf("group %q does not exist; give its limits: --memory, --cores or both", name)
+		return nil, false, fmt.Errorf("group %q does not exist; set its limits: --memory, --cores or both", name)
 	case missing:
 		return want, true, g.found(name, want)
 	case want != nil && !slices.EqualFunc(held, want, sameLimits):

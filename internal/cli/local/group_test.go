@@ -79,7 +79,7 @@ func TestJoinRefuses(t *testing.T) {
 		err   string
 	}{
 		{"other limits", "lab", ask(2 << 30), `group "lab" has other limits (` + uuid + `: 1024 MiB); leave --memory`},
-		{"no limits", "new", nil, `group "new" does not exist; give its limits`},
+		{"no limits", "new", nil, `group "new" does not exist; set its limits`},
 		{"a path", "../x", ask(1), `--group is "../x"; allowed`},
 		{"no device at all", "new", []limits.Device{{UUID: "x"}}, "invalid device limit"},
 		{"a damaged page", "damaged", nil, `group "damaged": `},

@@ -68,7 +68,7 @@ func (r *Request) SetMaximum(policy string, most int) error {
 	option := "--cores-max"
 	switch {
 	case policy != "" && most != 0:
-		return errors.New("--policy and --cores-max are given: leave --policy out")
+		return errors.New("--policy and --cores-max are both set: leave --policy out")
 	case policy == PolicyShare:
 		option, most = "--policy share", 100
 	case policy != "" && policy != PolicyCap:
@@ -78,7 +78,7 @@ func (r *Request) SetMaximum(policy string, most int) error {
 	}
 	guarantee := int(r.ComputePPM / (limits.NoComputeLimit / 100))
 	if guarantee == 0 || guarantee == 100 {
-		return fmt.Errorf("%s needs a guarantee: give --cores, 1 to 99", option)
+		return fmt.Errorf("%s needs a guarantee: set --cores, 1 to 99", option)
 	}
 	if most < guarantee || most > 100 {
 		return fmt.Errorf("--cores-max is %d; allowed: %d, which --cores guarantees, to 100 (percent of the GPU's time)", most, guarantee)
@@ -135,7 +135,7 @@ func choose(gpus []GPU, names []string) ([]GPU, error) {
 		return gpus[:1], nil
 	}
 	if len(names) > limits.MaxDevices {
-		return nil, fmt.Errorf("--gpu is given %d times; allowed: at most %d", len(names), limits.MaxDevices)
+		return nil, fmt.Errorf("--gpu occurs %d times; allowed: at most %d", len(names), limits.MaxDevices)
 	}
 	var chosen []GPU
 	for _, name := range names {

@@ -77,7 +77,7 @@ func TestDevices(t *testing.T) {
 		{"more than there is", gpus, Request{MemoryBytes: 9 << 30, GPUs: []string{"1"}}, nil,
 			"--memory is 9216 MiB; allowed: at most the 8192 MiB of GPU 1 (GPU-b)"},
 		{"no GPU", nil, Request{MemoryBytes: 1}, nil, "CUDA shows no GPU here"},
-		{"too many", gpus, Request{GPUs: strings.Split(strings.Repeat("0", 17), "")}, nil, "--gpu is given 17 times; allowed: at most 16"},
+		{"too many", gpus, Request{GPUs: strings.Split(strings.Repeat("0", 17), "")}, nil, "--gpu occurs 17 times; allowed: at most 16"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -110,8 +110,8 @@ func TestSetMaximum(t *testing.T) {
 		{"", 0, 0, 0, ""},
 		{"cap", 0, 300_000, 0, ""},
 		{"share", 0, 300_000, free, ""},
-		{"share", 0, 0, 0, "--policy share needs a guarantee: give --cores, 1 to 99"},
-		{"share", 0, free, 0, "--policy share needs a guarantee: give --cores, 1 to 99"},
+		{"share", 0, 0, 0, "--policy share needs a guarantee: set --cores, 1 to 99"},
+		{"share", 0, free, 0, "--policy share needs a guarantee: set --cores, 1 to 99"},
 		{"lend", 0, 300_000, 0, `--policy is "lend"; allowed: cap, share`},
 		{"", 50, 200_000, 500_000, ""},
 		{"", 100, 200_000, free, ""},
@@ -119,9 +119,9 @@ func TestSetMaximum(t *testing.T) {
 		{"", 19, 200_000, 0, "--cores-max is 19; allowed: 20, which --cores guarantees, to 100 (percent of the GPU's time)"},
 		{"", 101, 200_000, 0, "--cores-max is 101; allowed: 20, which --cores guarantees, to 100 (percent of the GPU's time)"},
 		{"", -1, 200_000, 0, "--cores-max is -1; allowed: 20, which --cores guarantees, to 100 (percent of the GPU's time)"},
-		{"", 50, 0, 0, "--cores-max needs a guarantee: give --cores, 1 to 99"},
-		{"", 100, free, 0, "--cores-max needs a guarantee: give --cores, 1 to 99"},
-		{"cap", 50, 200_000, 0, "--policy and --cores-max are given: leave --policy out"},
+		{"", 50, 0, 0, "--cores-max needs a guarantee: set --cores, 1 to 99"},
+		{"", 100, free, 0, "--cores-max needs a guarantee: set --cores, 1 to 99"},
+		{"cap", 50, 200_000, 0, "--policy and --cores-max are both set: leave --policy out"},
 	}
 	for _, tt := range tests {
 		r := Request{ComputePPM: tt.ppm}

@@ -64,7 +64,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 	}
 	is(first, "while the file is broken")
 	if !strings.Contains(log.String(), "failed to read the certificate") {
-		t.Errorf("the log does not say that it is broken: %s", log.String())
+		t.Errorf("the log lacks the broken certificate: %s", log.String())
 	}
 	is(write(t, dir, time.Unix(2000, 0)), "when it is renewed")
 }

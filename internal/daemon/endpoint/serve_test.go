@@ -52,7 +52,7 @@ func TestRun(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("it was told to end: %v", err)
+		t.Errorf("the server did not end with its context: %v", err)
 	}
 }
 

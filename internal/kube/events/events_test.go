@@ -120,7 +120,7 @@ func TestWhatRepeatsIsOneEventWithACount(t *testing.T) {
 		time.Sleep(forgetAfter)
 		synctest.Wait()
 		if actions := client.Actions(); len(actions) > 0 {
-			t.Errorf("with nothing to tell it sent %v", actions)
+			t.Errorf("without an Event, the recorder sent %v", actions)
 		}
 		if len(r.series) != 0 || len(r.buckets) != 0 {
 			t.Errorf("it still remembers %d events and %d objects", len(r.series), len(r.buckets))

@@ -259,7 +259,7 @@ func TestGone(t *testing.T) {
 				t.Errorf("got %s, want %s", uid, step.uid)
 			}
 		case <-time.After(5 * time.Second):
-			t.Fatalf("was not told of %s", step.uid)
+			t.Fatalf("%s was not reported", step.uid)
 		}
 		if c.Alive(step.uid) {
 			t.Errorf("%s is still alive", step.uid)

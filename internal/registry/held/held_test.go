@@ -225,7 +225,7 @@ func TestEveryRegime(t *testing.T) {
 					want = a.told()
 				}
 				if got := a.ask(); got != want {
-					t.Errorf("number %d was told %q, want %q", i, got, want)
+					t.Errorf("process %d got %q, want %q", i, got, want)
 				}
 			}
 			processes, err := s.truth.Processes()
@@ -246,7 +246,7 @@ func TestWrongLists(t *testing.T) {
 	s := newSite(t, "driver = 535.54.03\n")
 	for range 2 {
 		if got := s.asker(10*mib, true).ask(); got != "none" {
-			t.Errorf("was told %q", got)
+			t.Errorf("the process got %q", got)
 		}
 	}
 }
@@ -261,7 +261,7 @@ func TestNVMLHangs(t *testing.T) {
 	for range 20 {
 		begin := time.Now()
 		if got := a.ask(); got != "none" {
-			t.Errorf("a driver that hangs told %q", got)
+			t.Errorf("with a driver that hangs, the process got %q", got)
 		}
 		if took := time.Since(begin); took > 2*time.Second {
 			t.Errorf("an answer took %v", took)
@@ -273,7 +273,7 @@ func TestNVMLHangs(t *testing.T) {
 	_ = s.agent.Process.Kill()
 	_ = s.agent.Wait()
 	if got := a.ask(); got != "none" {
-		t.Errorf("without an agent it was told %q", got)
+		t.Errorf("without an agent, the process got %q", got)
 	}
 	s.startAgent()
 	eventually.Holds(s, patience, "the next agent answers", func() bool { return a.ask() == a.told() })
@@ -287,7 +287,7 @@ func TestALostGPU(t *testing.T) {
 	_ = s.agent.Process.Kill()
 	_ = s.agent.Wait()
 	s.startAgent()
-	eventually.Holds(t, patience, "it is told of the GPU that answers", func() bool { return a.ask() == a.told() })
+	eventually.Holds(t, patience, "it gets the memory of the GPU that answers", func() bool { return a.ask() == a.told() })
 }
 
 // TestOneGPUHangs checks that the answer covers a GPU that works while another GPU hangs.
@@ -296,7 +296,7 @@ func TestOneGPUHangs(t *testing.T) {
 	a := s.asker(10*mib, true)
 	eventually.Holds(s, patience, "it is answered", func() bool { return a.ask() == a.told() })
 	s.Tool(t, "inject", "--gpu", "1", "nvml-hang", "3600", s.Dir)
-	eventually.Holds(s, patience, "it is told of the GPU that answers", func() bool { return a.ask() == a.told() })
+	eventually.Holds(s, patience, "it gets the memory of the GPU that answers", func() bool { return a.ask() == a.told() })
 }
 
 // TestAFlood checks that containers that flood the agent cause a bounded number of driver queries,

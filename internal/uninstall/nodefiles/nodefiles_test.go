@@ -196,7 +196,7 @@ func TestRemoveLeavesFilesOfOthers(t *testing.T) {
 		t.Errorf("left in the end (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{s.InstallDir, s.StateDir, s.RunDir}, left.Others); diff != "" {
-		t.Errorf("said to be left (-want +got):\n%s", diff)
+		t.Errorf("reported as left (-want +got):\n%s", diff)
 	}
 }
 

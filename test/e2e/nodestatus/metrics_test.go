@@ -90,7 +90,7 @@ paths = {install_dir = "%[3]s", run_dir = "%[3]s/run", state_dir = "%[3]s/state"
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("%s said:\n%s", name, log.String())
+			t.Logf("%s logged:\n%s", name, log.String())
 		}
 	})
 	return p
