@@ -154,16 +154,26 @@ static void take(struct vg_class *class, int count, int64_t more, uint64_t now)
 
 static const uint64_t second = 1000 * ms;
 
-static void test_look(void)
+// take_unsure observes `count` pieces that take `more` than their charge, perhaps for other containers'
+// slices.
+static void take_unsure(struct vg_class *class, int count, int64_t more, uint64_t now)
+{
+	for (int i = 0; i < count; i++)
+		vg_estimate_compare(class, piece, more, false, now);
+}
+
+static void test_check(void)
 {
 	struct vg_class class = {.key = 1, .ns = piece, .measured = true};
 	uint64_t now = second;
 
 	// One piece that takes longer does not change the estimate.
-	vg_estimate_compare(&class, piece, 100 * piece, false, now);
+	take_unsure(&class, 1, 100 * piece, now);
 	CHECK(!vg_estimate_is_doubtful(&class, now));
-	vg_estimate_compare(&class, piece, 100 * piece, false, now);
+	take_unsure(&class, 1, 100 * piece, now);
+	take(&class, 1, 0, now + 99 * ms);
 	CHECK(vg_estimate_is_known(&class, now + 99 * ms) && vg_estimate_is_doubtful(&class, now + 99 * ms));
+	take(&class, 1, 0, now + 100 * ms);
 	CHECK(!vg_estimate_is_doubtful(&class, now + 100 * ms));
 
 	// Other containers' slices can cause excesses. Therefore each check without a finding
@@ -171,12 +181,11 @@ static void test_look(void)
 	for (int i = 1; i < 6; i++) {
 		uint64_t pause = (uint64_t)400 * ms << (i < 3 ? i : 3);
 
-		take(&class, 100, 0, now);
-		for (int k = 0; k < 2; k++)
-			vg_estimate_compare(&class, piece, 100 * piece, false, now + pause - ms);
+		take(&class, 1, 0, now + 100 * ms);
+		take_unsure(&class, 2, 100 * piece, now + pause - ms);
 		CHECK(!vg_estimate_is_doubtful(&class, now + pause - ms));
 		now += pause;
-		vg_estimate_compare(&class, piece, 0, false, now);
+		take_unsure(&class, 1, 0, now);
 		CHECK(vg_estimate_is_doubtful(&class, now));
 	}
 
@@ -191,6 +200,23 @@ static void test_look(void)
 	take(&class, 1, piece, now + 9 * second);
 	CHECK(!vg_estimate_is_known(&class, now + 19 * second - 1));
 	CHECK(vg_estimate_is_known(&class, now + 19 * second));
+}
+
+// A check goes on while the excess may be the work's own. Without probes, each excess may be the
+// work's own.
+static void test_check_without_proof(void)
+{
+	struct vg_class class = {.key = 1, .ns = piece, .measured = true};
+	uint64_t now = second;
+
+	take_unsure(&class, 2, 100 * piece, now);
+	for (int i = 0; i < 100; i++) {
+		take_unsure(&class, 6, 0, now += 50 * ms);
+		take_unsure(&class, 1, 100 * piece, now);
+		CHECK(vg_estimate_is_doubtful(&class, now));
+	}
+	take(&class, 100 * 16 * 100, 0, now);
+	CHECK(!vg_estimate_is_doubtful(&class, now));
 }
 
 // If the clock slows down, the first pieces of the next sample show it. Neither a long time without
@@ -255,7 +281,8 @@ int main(void)
 	test_estimate_is_a_mean_of_rough_ones();
 	test_estimate_keeps_to_the_finest();
 	test_more_classes_than_places();
-	test_look();
+	test_check();
+	test_check_without_proof();
 	test_slower_clock();
 	test_waited_long();
 	test_rare_long_pieces();

@@ -30,9 +30,6 @@ func TestEvade(t *testing.T) {
 	for _, way := range newMachine(t).names("evade") {
 		for environment, variables := range environments {
 			for _, company := range []string{"alone", "beside another"} {
-				if (way == "behind" || way == "queued") && environment != "" && company != "alone" {
-					continue // without probes, the long kernels count as others' slices (docs/explanation/compute-time.md)
-				}
 				t.Run(way+" "+environment+" "+company, timed.Test(func(t testing.TB) {
 					evade(t, way, variables, company != "alone")
 				}))

@@ -35,7 +35,10 @@ enum {
 	wl_long_ns = 20000000,
 	wl_exit_ns = 25000000, // length of a kernel for which a process is started
 	wl_kinds = 30,          // of grids and of blocks
+	wl_queues = 8,         // CUDA's default of CUDA_DEVICE_MAX_CONNECTIONS
 };
+
+static const double wl_seen_s = 0.3; // time after which the interposer has a stream for probes
 
 // wl_lane is a stream with the kernels that can be launched on it.
 struct wl_lane {
@@ -368,17 +371,32 @@ static int wl_run_behind(struct wl_evasion *evasion)
 	return 0;
 }
 
-// wl_run_queued queues six brief kernels before each long kernel of the same kind.
-static int wl_run_queued(struct wl_evasion *evasion)
+// wl_queue_mixed queues six brief kernels before each long kernel of the same kind.
+static int wl_queue_mixed(struct wl_evasion *evasion, const struct wl_lane *lane, double until)
 {
-	if (wl_lane_add(evasion, NULL, 0))
-		return -1;
-	while (wl_now() < evasion->until) {
+	while (wl_now() < until) {
 		evasion->kernel_ns = evasion->launches % 7 == 6 ? wl_long_ns : wl_brief_ns;
-		if (wl_launch(evasion, &evasion->lane[0]))
+		if (wl_launch(evasion, lane))
 			return -1;
 	}
 	return 0;
+}
+
+static int wl_run_queued(struct wl_evasion *evasion)
+{
+	return wl_lane_add(evasion, NULL, 0) || wl_queue_mixed(evasion, &evasion->lane[0], evasion->until);
+}
+
+// wl_run_hidden continues on the eighth of eight more streams, which shares a hardware queue with
+// earlier streams.
+static int wl_run_hidden(struct wl_evasion *evasion)
+{
+	if (wl_lane_add(evasion, NULL, 0) || wl_queue_mixed(evasion, &evasion->lane[0], wl_now() + wl_seen_s))
+		return -1;
+	while (evasion->lanes <= wl_queues)
+		if (wl_lane_add(evasion, NULL, 0))
+			return -1;
+	return wl_queue_mixed(evasion, &evasion->lane[wl_queues], evasion->until);
 }
 
 // wl_refuse tries to destroy the primary context, which the driver refuses.
@@ -562,6 +580,7 @@ static const struct wl_way wl_ways[] = {
 	{"traps", "a new process for every kernel, which ends with an exception", wl_run_traps, true},
 	{"varying", "short and long kernels of one kind", wl_run_varying, false},
 	{"queued", "six brief kernels before each long kernel of one kind", wl_run_queued, false},
+	{"hidden", "the same, on a stream that shares a hardware queue", wl_run_hidden, false},
 	{"behind", "a brief kernel and a long kernel of one kind before each wait", wl_run_behind, false},
 	{"refused", "unlike kernels beside a thread that tries to destroy the context", wl_run_refused, false},
 	{"spread", "graphs on streams of two GPUs, with kernels on the second GPU only", wl_run_spread, false},

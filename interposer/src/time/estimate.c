@@ -134,7 +134,7 @@ static bool vg_sum_varies(const struct vg_sum *sum)
 
 bool vg_estimate_is_doubtful(const struct vg_class *class, uint64_t now)
 {
-	return class->unsteady > now || class->look > now;
+	return class->unsteady > now || vg_estimate_is_checked(class);
 }
 
 // vg_estimate_look starts a check of a class. A check has its own sum, because the clock may have
@@ -151,10 +151,18 @@ static void vg_estimate_doubt(struct vg_class *class, uint64_t now)
 {
 	uint64_t pause = (uint64_t)vg_look_again_ns << vg_min(class->looks, vg_look_doublings);
 
-	if (class->unsteady > now || (class->looked && now - class->looked < pause))
+	if (vg_estimate_is_doubtful(class, now) || (class->looked && now - class->looked < pause))
 		return;
 	class->looks++;
 	vg_estimate_look(class, now);
+}
+
+// vg_estimate_settle ends a check after vg_window_ns, unless the work took more time than its charge
+// and the time may be the work's own.
+static void vg_estimate_settle(struct vg_class *class, uint64_t now)
+{
+	if (class->look <= now && class->unsure.more <= class->unsure.charged / vg_varied)
+		class->look = 0;
 }
 
 void vg_estimate_waited(struct vg_class *class, int64_t charged, int64_t waited, uint64_t now)
@@ -168,22 +176,23 @@ void vg_estimate_waited(struct vg_class *class, int64_t charged, int64_t waited,
 void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now)
 {
 	class->to_see -= class->to_see > 0;
-	if (!sure) {
-		vg_sum_add(&class->unsure, charged, more);
-		if (vg_sum_varies(&class->unsure))
-			vg_estimate_doubt(class, now);
-		return;
+	vg_sum_add(&class->unsure, charged, sure ? 0 : more);
+	if (sure) {
+		if (more > 0 && !vg_estimate_is_doubtful(class, now))
+			vg_estimate_look(class, now);
+		vg_sum_add(&class->sure, charged, more);
+		vg_sum_add(&class->check, charged, more);
+	} else if (vg_sum_varies(&class->unsure)) {
+		vg_estimate_doubt(class, now);
 	}
-	if (more > 0 && !vg_estimate_is_doubtful(class, now))
-		vg_estimate_look(class, now);
-	vg_sum_add(&class->sure, charged, more);
-	vg_sum_add(&class->check, charged, more);
-	if (class->unsteady > now ? more > 0 : vg_sum_varies(&class->sure) || vg_sum_varies(&class->check)) {
+	if (class->unsteady > now ? sure && more > 0 : vg_sum_varies(&class->sure) || vg_sum_varies(&class->check)) {
 		class->unsteady = now + vg_unsteady_ns;
 		class->sure = (struct vg_sum){0};
 		class->samples = 0; // a class that is known again has no samples
 		class->looks = 0;
+		class->look = 0;
 	}
+	vg_estimate_settle(class, now);
 }
 
 // vg_much_finer reports whether one error is so much smaller than another that an observation with

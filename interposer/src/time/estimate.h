@@ -30,7 +30,7 @@ struct vg_class {
 	uint64_t key;      // 0: the entry is free
 	uint64_t ns;       // the estimate
 	uint64_t unsteady; // vg_now until which the class's length counts as varying
-	uint64_t look;     // vg_now until which the class is checked for varying length
+	uint64_t look;     // vg_now until which the class is at least checked for varying length; 0: no check
 	uint64_t opened;   // start of the current window; before any measurement, the last launch
 	uint64_t sampled;  // last measurement on an idle stream, as vg_now
 	uint32_t samples;  // samples begun
@@ -60,6 +60,12 @@ static inline bool vg_estimate_is_known(const struct vg_class *class, uint64_t n
 	return class->measured && class->unsteady <= now && !class->also;
 }
 
+// vg_estimate_is_checked reports whether a check of the class is in progress.
+static inline bool vg_estimate_is_checked(const struct vg_class *class)
+{
+	return class->look != 0;
+}
+
 struct vg_estimates {
 	struct vg_class classes[vg_classes];
 };
@@ -81,7 +87,8 @@ void vg_estimate_observe_roughly(struct vg_class *class, uint64_t ns, uint64_t e
 // no longer than its charge if `more` is 0. `sure` is true if the time contains no slices of other
 // processes. One sure excess starts a check of the class. Several unsure excesses start a check,
 // unless the last check was recent. During a check, the meter measures each piece and deducts other
-// containers' slices.
+// containers' slices. The check does not end while a relevant part of the excess is unsure, because
+// that part may be the work's own.
 void vg_estimate_compare(struct vg_class *class, int64_t charged, int64_t more, bool sure, uint64_t now);
 
 // vg_estimate_waited records the time that a program waited for work of the class.

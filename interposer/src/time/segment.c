@@ -133,7 +133,7 @@ static bool vg_sample(const struct vg_meter *meter, struct vg_class *class, cons
 		class->to_see = class->ns < vg_lengthy_ns ? vg_sample_pieces : 1;
 	}
 	// Single pieces do not show how streams side by side overlap.
-	return !segment->many && (class->to_see > 0 || class->look > now);
+	return !segment->many && (class->to_see > 0 || vg_estimate_is_checked(class));
 }
 
 // vg_begin_first reports whether an event should precede work on an idle stream that is not a
@@ -285,7 +285,7 @@ bool vg_segment_before(struct vg_meter *meter, struct vg_stream *stream, struct 
 	vg_segment_add(meter, segment, class, charge, now);
 	if (!segment->covered)
 		return segment->fresh;
-	return vg_segment_full(segment, class, now) || (segment->solo && (segment->begun || class->look > now));
+	return vg_segment_full(segment, class, now) || (segment->solo && (segment->begun || vg_estimate_is_checked(class)));
 }
 
 // vg_not_measured prevents launches of a class from waiting for the class's first measurement,
