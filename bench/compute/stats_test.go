@@ -267,6 +267,6 @@ func TestCharged(t *testing.T) {
 		}
 	}
 	if got := steady(0, 25*ms, 10*ms, 3).charged(100 * ms); !math.IsNaN(got) {
-		t.Errorf("of three samples: %v", got)
+		t.Errorf("three samples: %v", got)
 	}
 }

@@ -147,6 +147,6 @@ func TestSummarize(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := summarize(nil); got != nil {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("without results: %v", got)
 	}
 }

@@ -24,6 +24,6 @@ func TestNVMLUse(t *testing.T) {
 		t.Error(diff)
 	}
 	if use := nvmlUse("d", users[:1]); use.Broken || use.Calls != 0 || len(use.Processes) != 0 {
-		t.Errorf("of the host's alone: %+v", use)
+		t.Errorf("only the host's values: %+v", use)
 	}
 }

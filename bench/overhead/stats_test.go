@@ -20,7 +20,7 @@ func TestMedian(t *testing.T) {
 	}
 	for _, test := range tests {
 		if got := median(test.values); got != test.want {
-			t.Errorf("of %v: %v, want %v", test.values, got, test.want)
+			t.Errorf("values %v: %v, want %v", test.values, got, test.want)
 		}
 	}
 }
@@ -40,7 +40,7 @@ func TestMedianInterval(t *testing.T) {
 	}
 	for _, test := range tests {
 		if low, high := medianInterval(test.values); low != test.low || high != test.high {
-			t.Errorf("of %d values: %v to %v, want %v to %v", len(test.values), low, high, test.low, test.high)
+			t.Errorf("%d values: %v to %v, want %v to %v", len(test.values), low, high, test.low, test.high)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func TestQuestions(t *testing.T) {
 	longer := append(Ping.message(), 1, 2, 3, 4)
 	longer[4], longer[6] = 2, questionSize+4
 	if got, err := ParseQuestion(longer); err != nil || got != Ping {
-		t.Errorf("of a later version: %d, %v", got, err)
+		t.Errorf("a later version: %d, %v", got, err)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestClient(t *testing.T) {
 		{"cut off", []func(net.Conn){sends(whole[0])}, "", "does not answer completely"},
 		{"no JSON", []func(net.Conn){sends(packet(last, []byte("{")))}, "", "read the agent's answer"},
 		{"somebody else", []func(net.Conn){sends([]byte("HTTP/1.1 400 Bad Request"))}, "", "are no answer"},
-		{"of a later version", []func(net.Conn){sends(later)}, "", "answers in version 9"},
+		{"a later version", []func(net.Conn){sends(later)}, "", "answers in version 9"},
 		{"gone meanwhile", []func(net.Conn){hangsUp}, "", "no process listens"},
 	}
 	for _, tt := range tests {

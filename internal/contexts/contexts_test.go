@@ -156,7 +156,7 @@ func TestWhatCannotBeMeasured(t *testing.T) {
 	room = true
 	s.Prepare(t.Context(), gpus)
 	if f.made != 0 {
-		t.Error("what failed was tried again at once")
+		t.Error("the failed measurement was repeated at once")
 	}
 	s.GPUs = func() []gpu.GPU { return gpus }
 	ctx, cancel := context.WithCancel(t.Context())
@@ -207,7 +207,7 @@ func TestOverride(t *testing.T) {
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "contexts.json")
 	if got, err := ReadFile(path); got != nil || err != nil {
-		t.Errorf("of no file: %v, %v", got, err)
+		t.Errorf("without a file: %v, %v", got, err)
 	}
 	want := []Size{{UUID: "GPU-a", Driver: "1", Bytes: 5 * mib, How: ByDevice}, {UUID: "GPU-b", Driver: "1", Bytes: 6 * mib, How: ByProcess, PIDNamespace: 3}}
 	if err := WriteFile(path, []Size{want[1], want[0]}); err != nil {

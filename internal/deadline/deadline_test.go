@@ -65,7 +65,7 @@ func TestBefore(t *testing.T) {
 			begin := time.Now()
 			<-ctx.Done()
 			if got := time.Since(begin); got != want || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				t.Errorf("of %v it ends after %v, want %v: %v", remaining, got, want, ctx.Err())
+				t.Errorf("with %v left, the work ends after %v, want %v: %v", remaining, got, want, ctx.Err())
 			}
 			cancel()
 			cancelOuter()

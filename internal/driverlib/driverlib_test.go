@@ -147,7 +147,7 @@ func TestTooManyNames(t *testing.T) {
 	}
 	given := offered(unknown)
 	if len(unknown) != 301 || len(given) != 128 || slices.ContainsFunc(given, func(u Unknown) bool { return u.Treatment != symbols.Pass }) {
-		t.Errorf("of %d names %d got a stub: %v", len(unknown), len(given), given)
+		t.Errorf("%d names, and %d got a stub: %v", len(unknown), len(given), given)
 	}
 	if got := len(exportNames(t, content)); got != 128+3+2 {
 		t.Errorf("it exports %d names", got)

@@ -224,7 +224,7 @@ func TestSummaryIsShort(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if got := (Variant{}).Summary(); got != "" {
-		t.Errorf("of nothing: %q", got)
+		t.Errorf("without names: %q", got)
 	}
 }
 

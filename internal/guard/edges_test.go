@@ -77,11 +77,11 @@ func local(t *testing.T) (*Guard, guardfile.Settings) {
 func TestARefusalNamesTheRemedy(t *testing.T) {
 	g, _ := local(t)
 	if got := refused(t, g, wants("all")); !strings.Contains(got, "if nri-vgpu was removed, remove "+g.program) {
-		t.Errorf("of one that wants every GPU: %q", got)
+		t.Errorf("a container that requests every GPU: %q", got)
 	}
 	long := &api.Container{Name: "main", Env: []string{"LONG=" + strings.Repeat("x", nri.MostBytes)}}
 	if got := refused(t, g, long); !strings.Contains(got, `container "main"`) || !strings.Contains(got, "mount files instead of long variables") {
-		t.Errorf("of one that is too long: %.200q", got)
+		t.Errorf("a container that is too long: %.200q", got)
 	}
 }
 

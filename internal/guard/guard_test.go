@@ -285,7 +285,7 @@ func TestBehindTheAgent(t *testing.T) {
 	}
 	a.adjust = func(*api.ContainerAdjustment) {}
 	if _, err := n.create(inPod("u"), wants("all")); err == nil {
-		t.Error("what the agent did not touch passes")
+		t.Error("a container without the agent's changes passes")
 	}
 }
 

@@ -30,7 +30,7 @@ func TestFits(t *testing.T) {
 		{0, 40 * mib, 0, false}, // containers from before the bound
 	} {
 		if got := fits(tt.own, tt.all, tt.more); got != tt.want {
-			t.Errorf("of %d, %d are the namespace's own: %d more fit is %v", tt.all, tt.own, tt.more, got)
+			t.Errorf("%d in all, %d of them of the namespace: %d more fit: %v", tt.all, tt.own, tt.more, got)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestListsOfTheOtherRelease(t *testing.T) {
 	}
 	got, err := ReadAsking(dir)
 	if err != nil || !slices.Equal(got, []Pod{{UID: "a"}, {UID: "b"}}) {
-		t.Errorf("of the previous release's list: %v, %v", got, err)
+		t.Errorf("the previous release's list: %v, %v", got, err)
 	}
 	if !got[0].Is(Pod{"a", "ns", "any"}) || got[0].Is(Pod{"b", "ns", "any"}) {
 		t.Error("a pod without a name is not any of its UID")

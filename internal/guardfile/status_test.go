@@ -21,7 +21,7 @@ func TestAStatusThatCannotBeReadIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := Loaded(filepath.Join(dir, "file")); err == nil {
-		t.Error("of a directory that is a file it is no error")
+		t.Error("a directory that is a file is no error")
 	}
 }
 

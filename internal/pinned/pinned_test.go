@@ -135,7 +135,7 @@ func TestReplacedAndRemovedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := f.look(); err != nil || f.count() != 0 {
-		t.Errorf("of a removed directory, %d files are open, %v", f.count(), err)
+		t.Errorf("%d files of a removed directory are open, %v", f.count(), err)
 	}
 }
 

@@ -137,7 +137,7 @@ func TestOnlyUnixConnectionsAreKept(t *testing.T) {
 		}
 		conn, err := rawConn{fd}.conn()
 		if (err == nil) != want {
-			t.Errorf("of domain %d: %v", domain, err)
+			t.Errorf("a socket of domain %d: %v", domain, err)
 		}
 		if err == nil {
 			conn.Close()

@@ -117,7 +117,7 @@ func TestFilesOfProcessesAreReadWholeUpToABound(t *testing.T) {
 		content := strings.Repeat("x", size-1) + "y"
 		got, err := fake(t, "status", content).read(7, "status")
 		if err != nil || string(got) != content[:min(size, maxProcFile)] {
-			t.Errorf("of %d bytes %d are read, %v", size, len(got), err)
+			t.Errorf("a file of %d bytes: %d are read, %v", size, len(got), err)
 		}
 	}
 	if _, err := fake(t, "status", "").read(7, "status"); !errors.Is(err, ErrGone) {

@@ -81,7 +81,7 @@ func TestTheKernelIdentifiesTheAsker(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if counts := h.Registry.counts(); len(counts) != 0 {
-		t.Errorf("who only asked is registered: %v", counts)
+		t.Errorf("a process that only sent a query is registered: %v", counts)
 	}
 }
 

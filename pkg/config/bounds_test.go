@@ -165,7 +165,7 @@ func TestOneWrongNumberIsOneProblem(t *testing.T) {
 func TestContextBytes(t *testing.T) {
 	for mib, want := range map[int]uint64{-1: 0, 0: 0, 1: 1048576, 512: 536870912} {
 		if got := (Memory{ContextMiB: mib}).ContextBytes(); got != want {
-			t.Errorf("of %d MiB it is %d, want %d", mib, got, want)
+			t.Errorf("a GPU of %d MiB: %d, want %d", mib, got, want)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func TestProblemsOfLongDocuments(t *testing.T) {
 	for lines, want := range map[int]string{2000: "line 1999: ", 2001: "node.slots_per_gpu is 0"} {
 		document := strings.Repeat("\n", lines-2) + "node.slots_per_gpu = 0\n"
 		if got := problems(t, document); len(got) != 1 || !strings.HasPrefix(got[0], want) {
-			t.Errorf("of %d lines: %v, want %q", lines, got, want)
+			t.Errorf("%d lines: %v, want %q", lines, got, want)
 		}
 	}
 }

@@ -67,12 +67,12 @@ func TestLooksAreShared(t *testing.T) {
 	}
 	driver.release["GPU-a"] <- struct{}{}
 	if held, err := first.Wait(t.Context()); err != nil || held[7] != 1 {
-		t.Errorf("who asked first got %v, %v", held, err)
+		t.Errorf("the first caller got %v, %v", held, err)
 	}
 	driver.release["GPU-a"] <- struct{}{}
 	for _, look := range later {
 		if held, err := look.Wait(t.Context()); err != nil || held[7] != 2 {
-			t.Fatalf("who asked while a look was under way got %v, %v, want what holds now", held, err)
+			t.Fatalf("a caller during a query got %v, %v, want the current memory", held, err)
 		}
 	}
 	if n := driver.count("GPU-a"); n != 2 {
@@ -101,7 +101,7 @@ func TestAHungGPU(t *testing.T) {
 	looks.gpus["GPU-hung"].since = time.Now().Add(-2 * hung)
 	looks.mu.Unlock()
 	if _, err := looks.Ask("GPU-hung").Wait(context.Background()); !errors.Is(err, ErrHung) {
-		t.Errorf("of a driver that has long hung: got %v", err)
+		t.Errorf("a driver that hangs for long: got %v", err)
 	}
 	if n := driver.count("GPU-hung"); n != 1 {
 		t.Errorf("%d looks at a GPU that hangs", n)

@@ -52,7 +52,7 @@ func TestJudge(t *testing.T) {
 				t.Errorf("the fault is remembered: %v", remembered)
 			}
 			if tt.fault != nil && !tt.gpu.Healthy && !tt.fault.down {
-				t.Error("that the GPU was down is not remembered")
+				t.Error("the record of the unhealthy GPU is lost")
 			}
 		})
 	}
@@ -125,10 +125,10 @@ func TestXIDsMakeGPUsUnhealthy(t *testing.T) {
 		unhealthy string
 		changes   int
 	}{
-		{"of an application", XID{UUID: "GPU-a", Number: 13}, "", 0},
+		{"error of an application", XID{UUID: "GPU-a", Number: 13}, "", 0},
 		{"critical", XID{UUID: "GPU-b", Number: 79}, "GPU-b", 1},
-		{"of no GPU that is named", XID{Number: 79}, "GPU-a,GPU-b", 1},
-		{"of a GPU that is not ours", XID{UUID: "GPU-x", Number: 79}, "", 1},
+		{"error without a named GPU", XID{Number: 79}, "GPU-a,GPU-b", 1},
+		{"error of an unknown GPU", XID{UUID: "GPU-x", Number: 79}, "", 1},
 		{"a recovery action", XID{UUID: "GPU-a", Number: 154}, "", 1},
 	}
 	for _, tt := range tests {

@@ -129,7 +129,7 @@ func checkWhole(t *testing.T, dir string, granted map[string]bool) {
 	}
 	for uid, n := range count {
 		if n != killedAsks {
-			t.Errorf("of pod %s %d containers are written, want %d or none", uid, n, killedAsks)
+			t.Errorf("pod %s has %d written containers, want %d or none", uid, n, killedAsks)
 		}
 	}
 }

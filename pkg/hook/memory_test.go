@@ -73,6 +73,6 @@ func TestSynchronizeKeepsLittle(t *testing.T) {
 	before := heap()
 	n.startHook()
 	if grown := heap() - before; grown > containers*length/10 {
-		t.Errorf("of %d MiB that the runtime reported, %d MiB are kept", 2*containers*length>>20, grown>>20)
+		t.Errorf("the runtime reported %d MiB, and the hook keeps %d MiB", 2*containers*length>>20, grown>>20)
 	}
 }

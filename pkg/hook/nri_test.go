@@ -290,7 +290,7 @@ func TestMountsThatHideOursAreRefused(t *testing.T) {
 		}
 	}
 	if _, ok := n.ledger.Get("u", "main"); ok {
-		t.Error("what was refused holds a GPU")
+		t.Error("a refused container holds a GPU")
 	}
 	for _, destination := range []string{"/run/nri-vgpu-other", "/etc/ld.so.preload.d", "/var/run", "/usr/local/share", "/usr/bin"} {
 		mustCreate(t, n, "u", addMount(destination))
@@ -317,7 +317,7 @@ func TestVolumesAboveOursAreRefused(t *testing.T) {
 		mustCreate(t, n, "all-time", addMount(destination))
 	}
 	if _, ok := n.ledger.Get("part", "main"); ok {
-		t.Error("what was refused holds a GPU")
+		t.Error("a refused container holds a GPU")
 	}
 	always := newNode(t, func(n *node) { n.cfg.Injection.InterposeWholeGPUs = true })
 	always.pod("whole", "main=16384")

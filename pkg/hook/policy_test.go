@@ -182,7 +182,7 @@ func TestOvercommit(t *testing.T) {
 		t.Errorf("limits page: %+v, %v", devices, err)
 	}
 	if room := n.hook.opts.Ledger.Free(); room[0].MemoryBytes-room[0].FreeMemoryBytes != 1024<<20 {
-		t.Errorf("what is kept for it is not what it requested: %+v", room)
+		t.Errorf("the reserved capacity is not the requested capacity: %+v", room)
 	}
 
 	// A restarted agent restores the limit.

@@ -226,6 +226,6 @@ func TestAllocationsWithoutARequestAreReported(t *testing.T) {
 		t.Errorf("%v unexplained allocations were reported, want 2", got)
 	}
 	if _, ok := n.ledger.Get("u", "main"); !ok {
-		t.Error("what runs lost its GPU")
+		t.Error("a running container lost its GPU")
 	}
 }

@@ -47,7 +47,7 @@ func TestReconnectsForEver(t *testing.T) {
 	n.waitRegistered()
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("v", "main"); ok {
-		t.Error("what is gone still holds its GPU")
+		t.Error("a pod that is gone holds its GPU")
 	}
 }
 
@@ -98,7 +98,7 @@ func TestAgentMayDie(t *testing.T) {
 	}
 	n.pod("c", "main=10000")
 	if _, err := n.create("c"); err == nil {
-		t.Error("what runs was given away twice")
+		t.Error("the GPU of a running container was allocated twice")
 	}
 }
 

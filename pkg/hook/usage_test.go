@@ -90,10 +90,10 @@ func TestUsagePagesAreMountedAndUnmounted(t *testing.T) {
 	n.restartHook()
 	n.hook.Sweep()
 	if left := ownmounts.Mounted(t, run); len(left) != 0 {
-		t.Errorf("of pods that are gone mounted are %v", left)
+		t.Errorf("usage pages of pods that are gone are mounted: %v", left)
 	}
 	if left, err := n.hook.opts.Store.Pods(); err != nil || len(left) != 0 {
-		t.Errorf("of pods that are gone there is something: %v, %v", left, err)
+		t.Errorf("files of pods that are gone: %v, %v", left, err)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestWithoutRoomAContainerIsRefused(t *testing.T) {
 	}
 	files, err := filepath.Glob(filepath.Join(run, "nri-vgpu", "containers", "v", "*", "*"))
 	if err != nil || len(files) != 0 {
-		t.Errorf("of the refused one there are %v, %v", files, err)
+		t.Errorf("the refused container has the files %v, %v", files, err)
 	}
 	if err := errors.Join(unix.Close(fd), os.Remove(full)); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func TestTheLocksOfAPageHaveABudget(t *testing.T) {
 			return slotRange{r.from, r.from + 1}, nil
 		}
 		if _, err := searchSlots(layout.MaxSlots, first, func() time.Duration { return now }); !errors.Is(err, ErrBusy) || asked != want {
-			t.Errorf("of %v each, %d questions were asked, want %d: %v", each, asked, want, err)
+			t.Errorf("at %v each, %d look-ups, want %d: %v", each, asked, want, err)
 		}
 	}
 	free := func(slotRange) (slotRange, error) { return slotRange{}, nil }

@@ -79,7 +79,7 @@ func TestCutPagesThatHaveGrown(t *testing.T) {
 				t.Errorf("it has %d bytes and takes %d", length, memory)
 			}
 			if _, err := limits.ReadUsage(path); err != nil {
-				t.Errorf("what was on it is lost: %v", err)
+				t.Errorf("the page's content is lost: %v", err)
 			}
 		})
 	}

@@ -135,7 +135,7 @@ func TestReadUsageOfPeaks(t *testing.T) {
 	}{
 		{"the container's", 100, 200, 5000, 5000},
 		{"a process's", 100, 300, 250, 300},
-		{"what all hold", 400, 300, 200, 800},
+		{"sum of all processes", 400, 300, 200, 800},
 		{"out of bounds", 100, 200, math.MaxUint64, 1 << 50},
 	} {
 		p := newUsagePage(t, device(gpuA, 1<<30, 1))

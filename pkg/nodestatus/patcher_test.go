@@ -383,11 +383,11 @@ func TestKept(t *testing.T) {
 		})},
 	}
 	if diff := cmp.Diff(Resources{testMemory: 1}, p.kept(node).resources); diff != "" {
-		t.Errorf("of an earlier patcher (-want +got):\n%s", diff)
+		t.Errorf("resources of an earlier patcher (-want +got):\n%s", diff)
 	}
 	p.applied = &offer{resources: Resources{testMemory: 7}}
 	if diff := cmp.Diff(Resources{testMemory: 7}, p.kept(node).resources); diff != "" {
-		t.Errorf("of this one (-want +got):\n%s", diff)
+		t.Errorf("resources of this patcher (-want +got):\n%s", diff)
 	}
 }
 

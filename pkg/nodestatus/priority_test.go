@@ -60,7 +60,7 @@ func TestPrioritiesLimitNoPod(t *testing.T) {
 	}
 	huge := capacity(gpus, nodereport.Sums{Used: map[string]int64{"nvidia.com/priority": math.MaxInt64}}, cfg)
 	if huge["nvidia.com/priority"] != math.MaxInt64 {
-		t.Errorf("of the largest number, the Node offers %d", huge["nvidia.com/priority"])
+		t.Errorf("with the largest number, the Node offers %d", huge["nvidia.com/priority"])
 	}
 	cfg.Dialects.HAMi.Enabled = false
 	if off := capacity(gpus, nodereport.Sums{Free: request.Capacity(gpus, cfg)}, cfg); off["nvidia.com/priority"] != 0 {

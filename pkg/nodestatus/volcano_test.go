@@ -167,8 +167,8 @@ func TestTheLockGoesWithTheAnswer(t *testing.T) {
 		seconds int
 		freed   bool
 	}{
-		{"of the assignment that was answered", at(30), nodereport.Volcano{AnsweredAt: answered}, 1, true},
-		{"of an earlier one", at(29), nodereport.Volcano{AnsweredAt: answered, Pending: 3}, 1, true},
+		{"the answered assignment", at(30), nodereport.Volcano{AnsweredAt: answered}, 1, true},
+		{"an earlier assignment", at(29), nodereport.Volcano{AnsweredAt: answered, Pending: 3}, 1, true},
 		{"of a later one", at(31), nodereport.Volcano{AnsweredAt: answered, Pending: 1}, 300, false},
 		{"of a later one whose pod has not come", at(31), nodereport.Volcano{AnsweredAt: answered}, 29, false},
 		{"of one whose pod never came", at(31), nodereport.Volcano{AnsweredAt: answered}, 30, true},

@@ -117,7 +117,7 @@ func TestLargest(t *testing.T) {
 	} {
 		order := cmpopts.SortSlices(func(a, b Room) bool { return fmt.Sprint(a) < fmt.Sprint(b) })
 		if diff := cmp.Diff(want, largest(rooms, n), order, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("of %d GPUs:\n%s", n, diff)
+			t.Errorf("%d GPUs:\n%s", n, diff)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func TestPrometheus(t *testing.T) {
 
 	apart := checkWithoutAgent(t, s)
 	if all := slices.Concat(together, apart); len(all) != len(alertNames(t)) {
-		t.Errorf("of the alerts %v only %v were provoked", alertNames(t), all)
+		t.Errorf("the test provoked only %[2]v of the alerts %[1]v", alertNames(t), all)
 	}
 }
 

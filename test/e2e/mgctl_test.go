@@ -60,7 +60,7 @@ func TestOneGPUAndAHalf(t *testing.T) {
 		d := devices[i]
 		if d.UUID != info.CUDA.Devices[i].UUID || d.MemoryBytes != want.bytes || d.MemoryUsedBytes == nil || *d.MemoryUsedBytes != want.bytes ||
 			len(d.Sharing) != 1 || d.Sharing[0] != (agentapi.Sharing{Resource: metagpu, PerGPU: 100, ShareBytes: gpuMemory / 100, Held: want.held}) {
-			t.Errorf("of GPU %d mgctl reports %+v, want %d shares and %d bytes", i, d, want.held, want.bytes)
+			t.Errorf("for GPU %d, mgctl reports %+v, want %d shares and %d bytes", i, d, want.held, want.bytes)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func TestCompare(t *testing.T) {
 			}
 			p.answered = nil
 			if found := p.compare(); len(found) != 0 {
-				t.Errorf("of a GPU that did not answer: %+v", found)
+				t.Errorf("on a GPU that did not answer: %+v", found)
 			}
 			c := p.containers["c"]
 			c.interposed, p.containers["c"], p.answered = false, c, map[string]bool{"GPU-a": true}

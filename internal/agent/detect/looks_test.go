@@ -104,7 +104,7 @@ func TestRefusalsBesideBusyPages(t *testing.T) {
 		h.wantTold("p VGPUMemoryLimitReached")
 	}
 	if got := h.detector.refused["busy0"]; len(got) != 1 || got[0] != 5 {
-		t.Errorf("of a busy one are known %v, want what was read before", got)
+		t.Errorf("a busy page has the use %v, want the use from the last read", got)
 	}
 }
 

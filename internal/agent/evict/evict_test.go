@@ -312,7 +312,7 @@ func TestPatienceDoublesSixTimes(t *testing.T) {
 		e.remember(a)
 	}
 	if got := e.patience(newPod("b")); got != 3 {
-		t.Errorf("that with a pod without a controller is %d, want 3", got)
+		t.Errorf("the patience with a pod without a controller is %d, want 3", got)
 	}
 }
 

@@ -174,7 +174,7 @@ func TestReportedSizesAreRoundedUp(t *testing.T) {
 		w := &heldWorld{newWorld(t), held}
 		w.resizer.Places, w.resizer.Ledger = w, w
 		if got := w.resizer.sizeOf(&pod{uid: "p"}, &container{name: "a"}); got != want {
-			t.Errorf("of %+v: reported %+v, want %+v", held, got, want)
+			t.Errorf("allocations %+v: reported %+v, want %+v", held, got, want)
 		}
 	}
 }

@@ -195,7 +195,7 @@ func TestCheckerComparesSamplesWithPages(t *testing.T) {
 		t.Errorf("the container that reports half: %+v", half)
 	}
 	if half.Elapsed < 118*time.Second || half.Samples < 700 || half.Samples > 725 {
-		t.Errorf("of two minutes it knows %v in %d samples", half.Elapsed, half.Samples)
+		t.Errorf("after two minutes, the record has %v in %d samples", half.Elapsed, half.Samples)
 	}
 	if len(n.checks) != 2 {
 		t.Errorf("%d containers are checked, want those with a limit on time alone", len(n.checks))

@@ -58,7 +58,7 @@ func TestJudge(t *testing.T) {
 		})
 	}
 	if v := judge(Tally{}, sixth); v != (Verdict{}) {
-		t.Errorf("of no time got %+v", v)
+		t.Errorf("without time: got %+v", v)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestIntervalHoldsBinomialSamples(t *testing.T) {
 			}
 		}
 		if rate := float64(outside) / tries; rate > 0.006 || rate == 0 {
-			t.Errorf("of containers with %v of the time %.4f are outside of the interval, want 0.0027", part, rate)
+			t.Errorf("with %v of the time, a part of %.4f of the containers is outside the interval, want 0.0027", part, rate)
 		}
 	}
 }

@@ -103,6 +103,6 @@ func TestTailKeepsTheEnd(t *testing.T) {
 	}
 	_, _ = kept.Write([]byte("the end\n"))
 	if got := kept.String(); len(got) > maxStderr || !strings.HasSuffix(got, "xthe end") {
-		t.Errorf("of it %d bytes were kept", len(got))
+		t.Errorf("%d bytes of the output were kept", len(got))
 	}
 }

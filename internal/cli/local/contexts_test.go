@@ -125,7 +125,7 @@ func TestWatched(t *testing.T) {
 	g := openGroups(t)
 	join(t, g, "lab", ask(1<<30))
 	if g.watched("lab") {
-		t.Error("nobody watches it")
+		t.Error("no watcher runs")
 	}
 	done := make(chan error)
 	lock, err := lockFile(filepath.Join(g.Dir("lab"), watcherFile), os.O_CREATE, unix.LOCK_EX)

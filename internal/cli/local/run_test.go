@@ -24,7 +24,7 @@ func TestEnvironment(t *testing.T) {
 	}{
 		{"plain", []string{"HOME=/root", "EMPTY="},
 			[]string{"HOME=/root", "EMPTY=", "LD_PRELOAD=/l/libcuda.so.1:/l/libnvidia-ml.so.1"}},
-		{"what the user preloads comes after", []string{"LD_PRELOAD=/x.so /y.so"},
+		{"the user's libraries come after", []string{"LD_PRELOAD=/x.so /y.so"},
 			[]string{"LD_PRELOAD=/l/libcuda.so.1:/l/libnvidia-ml.so.1:/x.so /y.so"}},
 		{"an empty preload", []string{"LD_PRELOAD="},
 			[]string{"LD_PRELOAD=/l/libcuda.so.1:/l/libnvidia-ml.so.1"}},

@@ -133,7 +133,7 @@ func TestFrameFitsEveryScreen(t *testing.T) {
 		}
 	}
 	if text := strings.Join(frame(s, 100, 20), "\n"); !strings.Contains(text, "away for long") {
-		t.Errorf("that a node does not answer is not shown:\n%s", text)
+		t.Errorf("the node without an answer is missing:\n%s", text)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestJudgeShares(t *testing.T) {
 		{"no more can be had without limits", []measured{{limit: 80, got: 60, reach: 61, sum: full}}, Holds},
 		{"less than can be had without limits", []measured{{limit: 80, got: 50, reach: 61, sum: full}}, DoesNotHold},
 		{"more, with a launch that is cut", []measured{{limit: 30, got: 33, reach: full, sum: full, cut: 1}}, Holds},
-		{"what is lost at switches", []measured{{limit: 60, got: 53, reach: full, sum: 90}}, Holds},
+		{"time lost at switches", []measured{{limit: 60, got: 53, reach: full, sum: 90}}, Holds},
 		{"more than is lost at switches", []measured{{limit: 60, got: 51, reach: full, sum: 90}}, DoesNotHold},
 		{"a sum beyond all raises nothing", []measured{{limit: 60, got: 60, reach: full, sum: 110}}, Holds},
 		{"one of two", []measured{

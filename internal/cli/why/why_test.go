@@ -207,7 +207,7 @@ func TestWriteCountsTheOtherNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(out.String(), "more nodes"); got != (want != "") || !strings.Contains(out.String(), want) {
-			t.Errorf("of 4 nodes, at most %d:\n%s", most, &out)
+			t.Errorf("4 nodes, at most %d:\n%s", most, &out)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("the first node is %+v", r.Nodes[0])
 	}
 	if r := answer(t, pod("invalid", map[corev1.ResourceName]int64{memory: 1, cores: 101})).Report(); r.Invalid == "" || len(r.Nodes) != 0 {
-		t.Errorf("of an invalid request: %+v", r)
+		t.Errorf("an invalid request: %+v", r)
 	}
 	few := answer(t, pod("train", map[corev1.ResourceName]int64{memory: 1}))
 	few.Unknown = errors.New("no answer")

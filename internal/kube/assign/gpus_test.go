@@ -27,7 +27,7 @@ func TestGPUs(t *testing.T) {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	if got, err := ParseGPUs(FormatGPUs(nil)); err != nil || len(got) != 0 {
-		t.Errorf("of no GPUs: %v, %v", got, err)
+		t.Errorf("without GPUs: %v, %v", got, err)
 	}
 }
 

@@ -127,7 +127,7 @@ func TestWhatRepeatsIsOneEventWithACount(t *testing.T) {
 		}
 		r.OnPod(web, VGPURefused, "no room")
 		if events := written(t, client); len(events) != 2 {
-			t.Errorf("what came again after long is not a new event: %+v", events)
+			t.Errorf("a late repetition is not a new Event: %+v", events)
 		}
 	})
 }
@@ -217,7 +217,7 @@ func TestAHangingAPIServerKeepsNobodyWaiting(t *testing.T) {
 		time.Sleep(writeTimeout + 1)
 		synctest.Wait()
 		if n := dropped(r, causeAPI); n != 1 {
-			t.Error("what the API server did not take was not counted")
+			t.Error("the Event that the API server rejected was not counted")
 		}
 	})
 }
@@ -232,13 +232,13 @@ func TestShorten(t *testing.T) {
 	for _, note := range []string{"", "x", strings.Repeat("é", maxNote/2), strings.Repeat("é", maxNote), "a" + strings.Repeat("é", maxNote)} {
 		got := shorten(note)
 		if len(got) > maxNote || !utf8.ValidString(got) {
-			t.Errorf("of %d bytes %d were left, valid: %v", len(note), len(got), utf8.ValidString(got))
+			t.Errorf("%d bytes were cut to %d, valid: %v", len(note), len(got), utf8.ValidString(got))
 		}
 		if len(note) <= maxNote && got != note {
 			t.Errorf("a note of %d bytes was changed", len(note))
 		}
 		if len(got) < min(len(note), maxNote-4) {
-			t.Errorf("of %d bytes only %d were left", len(note), len(got))
+			t.Errorf("%d bytes were cut to only %d", len(note), len(got))
 		}
 	}
 }

@@ -133,7 +133,7 @@ func TestWhatPodsHold(t *testing.T) {
 		{"an assigned pod", two, []*corev1.Pod{assigned(asking("a", 1, "1000"), "GPU-1")}, map[string][]string{"a": {"GPU-1"}}},
 		{"the oldest comes first", one, []*corev1.Pod{asking("a", 3, "9000"), asking("b", 1, "9000"), asking("c", 2, "9000")},
 			map[string][]string{"b": {"GPU-0"}}},
-		{"of the same age", one, []*corev1.Pod{asking("b", 1, "9000"), asking("a", 1, "9000")}, map[string][]string{"a": {"GPU-0"}}},
+		{"pods of the same age", one, []*corev1.Pod{asking("b", 1, "9000"), asking("a", 1, "9000")}, map[string][]string{"a": {"GPU-0"}}},
 		{"an assigned pod comes before older ones", one, []*corev1.Pod{asking("a", 1, "9000"), assigned(asking("b", 2, "9000"), "GPU-0")},
 			map[string][]string{"b": {"GPU-0"}}},
 		{"a pod without room holds nothing", one, []*corev1.Pod{asking("a", 1, "9000"), asking("b", 2, "9000"), asking("c", 3, "1000")},

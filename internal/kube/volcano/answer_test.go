@@ -42,13 +42,13 @@ func TestAnswer(t *testing.T) {
 		{"refused, answered before", answered(ids, Failed), nil, true, nil},
 		{"refused, then given", answered(ids, Failed), []placement.Allocation{a, b}, false, map[string]string{ToAllocate: ";", Phase: Success}},
 		{"given, then refused", answered(";", Success), []placement.Allocation{a, b}, true, map[string]string{Phase: Failed}},
-		{"what is to be allocated is lost", with(assigned(ids), ToAllocate, "?"), []placement.Allocation{b}, false,
+		{"the list of GPUs to allocate is lost", with(assigned(ids), ToAllocate, "?"), []placement.Allocation{b}, false,
 			map[string]string{ToAllocate: "GPU-1,NVIDIA,1000,0:;"}},
 		{"known, and given nothing", assigned(ids), []placement.Allocation{{Container: "a"}, {Container: "b"}}, false, nil},
 		{"nonsense", assigned("?"), nil, true, map[string]string{Phase: Failed, Time: Answered}},
 		{"nonsense, not tried yet", assigned("?"), nil, false, nil},
-		{"of three containers", assigned(ids + ";"), []placement.Allocation{a, b}, false, nil},
-		{"of three containers, refused", assigned(ids + ";"), []placement.Allocation{a, b}, true, map[string]string{Phase: Failed, Time: Answered}},
+		{"three containers", assigned(ids + ";"), []placement.Allocation{a, b}, false, nil},
+		{"three containers, refused", assigned(ids + ";"), []placement.Allocation{a, b}, true, map[string]string{Phase: Failed, Time: Answered}},
 		{"another node's", with(assigned(ids), Node, "there"), []placement.Allocation{a, b}, false, nil},
 	}
 	for _, tt := range tests {

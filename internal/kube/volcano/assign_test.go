@@ -290,6 +290,6 @@ func TestReads(t *testing.T) {
 		}
 	}
 	if Reads("volcano.sh/other") {
-		t.Error("what nobody reads is read")
+		t.Error("an unused annotation is read")
 	}
 }

@@ -333,7 +333,7 @@ func TestAFlood(t *testing.T) {
 	close(stop)
 	all.Wait()
 	if answered == 0 {
-		t.Error("who asks beside a flood is never answered")
+		t.Error("a process beside a flood gets no answer")
 	}
 	// Each of two GPUs takes a query of 2 ms, a pause of 2 ms, and two calls for a list.
 	if most := uint64(took/(4*time.Millisecond)) * 2 * 2; calls > most {

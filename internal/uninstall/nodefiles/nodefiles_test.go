@@ -233,7 +233,7 @@ func TestAMountIsEmptied(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := remove(filepath.Join(dir, "sub")); err == nil {
-		t.Error("of a file system that cannot be written it is no error")
+		t.Error("a read-only file system is no error")
 	}
 }
 
@@ -250,7 +250,7 @@ func TestAVersionIsFoundAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := removeVersions(dir); err == nil {
-		t.Error("what cannot be removed is no error")
+		t.Error("a file that cannot be removed is no error")
 	}
 	if err := errors.Join(unix.Unmount(busy, 0), removeVersions(dir)); err != nil {
 		t.Error(err)

@@ -37,7 +37,7 @@ func TestWithhold(t *testing.T) {
 		{"twice", []string{"NVIDIA_VISIBLE_DEVICES=all", "A=b", "NVIDIA_VISIBLE_DEVICES=0"}, withCDI, byCDI, ""},
 		{"twice, void at last", []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=void"}, withoutCDI, Adjustment{}, ""},
 		{"twice, void at first", []string{"NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_VISIBLE_DEVICES=all"}, withoutCDI, Adjustment{}, ReasonInjection},
-		{"of like name", []string{"XNVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES_=all"}, withoutCDI, set, ""},
+		{"similar names", []string{"XNVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES_=all"}, withoutCDI, set, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -176,7 +176,7 @@ func TestAssignmentsAreOfBoundedSize(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := readAssignment(path); !errors.Is(err, tt.want) {
-			t.Errorf("of %d bytes: %v, want %v", tt.size, err, tt.want)
+			t.Errorf("a file of %d bytes: %v, want %v", tt.size, err, tt.want)
 		}
 	}
 }
