@@ -37,26 +37,41 @@ var places = semaphore.NewWeighted(most)
 // Functions registered with Cleanup run when the attempt ends. The test cannot be skipped.
 func Run(t testing.TB, test func(testing.TB)) {
 	t.Helper()
-	var last []string
+	var last *attempt
 	for i, pause := range pauses {
 		time.Sleep(pause)
-		if last = turn(i, func() []string { return try(t, test) }); len(last) == 0 {
+		if last = turn(i, func() *attempt { return try(t, test) }); len(last.errors) == 0 {
 			return
 		}
-		t.Logf("attempt %d of %d failed:\n%s", i+1, len(pauses), strings.Join(last, "\n"))
+		t.Logf("attempt %d of %d failed:\n%s", i+1, len(pauses), last.text())
+		if last.defect {
+			break
+		}
 	}
-	t.Errorf("failed %d times, at last by:\n%s", len(pauses), strings.Join(last, "\n"))
+	t.Errorf("failed, at last by:\n%s", last.text())
+}
+
+// Defectf marks an attempt as failed by a defect that no pause of the machine can cause, such as a
+// share above a limit. No further attempt follows.
+func Defectf(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if a, ok := t.(*attempt); ok {
+		a.mu.Lock()
+		a.defect = true
+		a.mu.Unlock()
+	}
+	t.Errorf(format, args...)
 }
 
 // turn makes an attempt, beside other attempts or alone.
-func turn(number int, attempt func() []string) []string {
+func turn(number int, try func() *attempt) *attempt {
 	weight := int64(1)
 	if number >= beside {
 		weight = most
 	}
 	_ = places.Acquire(context.Background(), weight) // fails only when its context ends
 	defer places.Release(weight)
-	return attempt()
+	return try()
 }
 
 // Test returns a part of a test that Run runs beside other parts. Timed tests mostly wait for a
@@ -69,8 +84,8 @@ func Test(test func(testing.TB)) func(*testing.T) {
 	}
 }
 
-// try makes one attempt, and returns its errors.
-func try(t testing.TB, test func(testing.TB)) []string {
+// try makes one attempt.
+func try(t testing.TB, test func(testing.TB)) *attempt {
 	a := &attempt{TB: t}
 	done := make(chan struct{})
 	go func() { // FailNow ends the goroutine it is called in
@@ -79,7 +94,7 @@ func try(t testing.TB, test func(testing.TB)) []string {
 		test(a)
 	}()
 	<-done
-	return a.errors
+	return a
 }
 
 // attempt is a test's own view of one attempt.
@@ -88,8 +103,12 @@ type attempt struct {
 
 	mu       sync.Mutex
 	errors   []string // not empty if the attempt has failed
+	defect   bool     // a further attempt is of no use
 	cleanups []func()
 }
+
+// text returns the attempt's errors.
+func (a *attempt) text() string { return strings.Join(a.errors, "\n") }
 
 func (a *attempt) fail(message string) {
 	a.mu.Lock()

@@ -55,7 +55,13 @@ func TestRun(t *testing.T) {
 			"log: attempt 2 of 4 failed:\nwrong 2\nit ends",
 			"log: attempt 3 of 4 failed:\nwrong 3\nit ends",
 			"log: attempt 4 of 4 failed:\nwrong 4\nit ends",
-			"failed 4 times, at last by:\nwrong 4\nit ends",
+			"failed, at last by:\nwrong 4\nit ends",
+		}},
+		{"fails by a defect", func(t testing.TB, attempt int) {
+			Defectf(t, "%d is too much", attempt)
+		}, []string{
+			"log: attempt 1 of 4 failed:\n1 is too much",
+			"failed, at last by:\n1 is too much",
 		}},
 		{"fails without a word", func(t testing.TB, attempt int) {
 			if attempt == 1 {

@@ -112,9 +112,8 @@ func wantNoMore(t testing.TB, tenants []tenant, shares []float64) {
 	t.Helper()
 	for i, share := range shares {
 		t.Logf("limit %d: %.1f", tenants[i].limit, share)
-		if limit := float64(tenants[i].limit); share > limit+over || share < limit/3 {
-			t.Errorf("%+v had %.1f %% of the GPU's time", tenants[i], share)
-		}
+		limit := float64(tenants[i].limit)
+		wantShare(t, tenants[i], share, limit/3, limit+over)
 	}
 }
 

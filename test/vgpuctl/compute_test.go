@@ -108,15 +108,25 @@ func (m *machine) sharesOf(pids []int, duration time.Duration) []float64 {
 	return shares
 }
 
+// wantShare checks a share of the GPU's time in percent. No pause of the machine causes a share above
+// the limit.
+func wantShare(t testing.TB, who any, share, least, most float64) {
+	t.Helper()
+	switch {
+	case share > most:
+		timed.Defectf(t, "%+v had %.1f %% of the GPU's time, at most %.1f are allowed", who, share, most)
+	case share < least:
+		t.Errorf("%+v had %.1f %% of the GPU's time, want at least %.1f", who, share, least)
+	}
+}
+
 // wantLimits checks that tenants had their limits of a GPU's time.
 func wantLimits(t testing.TB, tenants []tenant, shares []float64) {
 	t.Helper()
 	for i, share := range shares {
 		limit := float64(tenants[i].limit)
 		t.Logf("limit %.0f: %.1f", limit, share)
-		if share > limit+over || share < limit-under {
-			t.Errorf("%+v had %.1f %% of the GPU's time", tenants[i], share)
-		}
+		wantShare(t, tenants[i], share, limit-under, limit+over)
 	}
 }
 

@@ -62,9 +62,7 @@ func evade(t testing.TB, way string, variables []string, company bool) {
 	time.Sleep(3 * time.Second)
 	share := 100 * float64(m.busyBut(o, neighbour)-before) / float64(time.Since(from).Nanoseconds())
 	t.Logf("%s, limit %d: %.1f", way, limit, share)
-	if share > limit+mostOver || share < limit/5 {
-		t.Errorf("%.1f %% of the GPU's time, the limit is %d", share, limit)
-	}
+	wantShare(t, way, share, limit/5, limit+mostOver)
 }
 
 // busyBut returns the time in ns for which all processes except one, including ended processes,
