@@ -60,13 +60,13 @@ func TestLogger(t *testing.T) {
 		t.Fatal(err)
 	}
 	if log.Enabled(t.Context(), 0) || !log.Enabled(t.Context(), 4) {
-		t.Error("the level is not the one of the configuration")
+		t.Error("the level is not the configured level")
 	}
 	log.Warn("a line")
 	current.Load().flush()
 	var line struct{ Msg string }
 	if err := json.Unmarshal(lines.Bytes(), &line); err != nil || line.Msg != "a line" {
-		t.Errorf("the format is not the one of the configuration: %q, %v", &lines, err)
+		t.Errorf("the format is not the configured format: %q, %v", &lines, err)
 	}
 	if _, err := Logger(config.Log{Level: "loud"}, io.Discard); err == nil || !strings.Contains(err.Error(), "log.level") {
 		t.Errorf("a level that is none: %v", err)

@@ -26,7 +26,7 @@ func TestWorkIsNotWaitedForLonger(t *testing.T) {
 		}
 		begin = time.Now()
 		if _, err := Do(t.Context(), b, func() int { t.Error("it was begun"); return 0 }); !errors.Is(err, ErrFull) || time.Since(begin) != 0 {
-			t.Errorf("with two that hang, after %v: %v", time.Since(begin), err)
+			t.Errorf("with two hanging calls, after %v: %v", time.Since(begin), err)
 		}
 		close(hang)
 		synctest.Wait()

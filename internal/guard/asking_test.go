@@ -27,7 +27,7 @@ func TestAListedPodIsKnownByItsName(t *testing.T) {
 			t.Errorf("the static pod: %v, %v", adjust, err)
 		}
 		if _, err := n.create(inPod("u"), wants("void")); err == nil {
-			t.Error("a pod that asks was not refused")
+			t.Error("a pod that requests a GPU was not refused")
 		}
 		// Two pods with one UID may both request GPUs.
 	}

@@ -40,7 +40,7 @@ func TestNoAnswerIsARefusal(t *testing.T) {
 		defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
 	}
 	if _, err := n.create(inPod("u"), wants("all")); err == nil {
-		t.Error("all GPUs for whoever comes while the guards hang")
+		t.Error("a container got all GPUs while the guards hang")
 	}
 	start := &api.StartContainerRequest{Pod: inPod("u"), Container: &api.Container{Id: "c", Name: "main"}}
 	if err := n.runtime.StartContainer(t.Context(), start); err == nil {
@@ -178,7 +178,7 @@ func TestAStatusHasOneHolder(t *testing.T) {
 	held.Close()
 	other := New(g.program).renewStatus(s, nil)
 	if other == nil {
-		t.Fatal("the status is nobody's")
+		t.Fatal("the status names no process")
 	}
 	if err := os.Remove(paths.GuardStatus(s.RunDir)); err != nil {
 		t.Fatal(err)

@@ -191,10 +191,10 @@ func TestWithoutTheAgent(t *testing.T) {
 	n := newNode(t)
 	adjust, err := n.create(inPod("system"), &api.Container{})
 	if err != nil || !hides(adjust) {
-		t.Errorf("a container that wants nothing: %v, %v", adjust, err)
+		t.Errorf("a container without a request: %v, %v", adjust, err)
 	}
 	if _, err := n.create(inPod("greedy"), wants("all")); err == nil {
-		t.Error("all GPUs for whoever asks by a variable")
+		t.Error("a container got all GPUs by a variable")
 	}
 	agent := wants("all")
 	agent.Mounts = []*api.Mount{{Source: n.dir, Destination: "/var/run/nri", Options: []string{"rbind", "rw"}}}
@@ -230,7 +230,7 @@ func TestWithoutTheAgent(t *testing.T) {
 		t.Errorf("with a corrupt list: %v, %v", adjust, err)
 	}
 	if _, err := n.create(inPod("greedy"), wants("0")); err == nil {
-		t.Error("with a corrupt list: a GPU for whoever asks by a variable")
+		t.Error("with a corrupt list, a container got a GPU by a variable")
 	}
 }
 
@@ -300,13 +300,13 @@ func TestBehindAnAgentThatHangs(t *testing.T) {
 	defer adaptation.SetPluginRequestTimeout(adaptation.DefaultPluginRequestTimeout)
 	before := a.asked.Load()
 	if _, err := n.create(inPod("u"), wants("all")); err == nil {
-		t.Error("all GPUs for whoever comes while the agent hangs")
+		t.Error("a container got all GPUs while the agent hangs")
 	}
 	if a.asked.Load() == before {
 		t.Error("the agent was not asked")
 	}
 	if adjust, err := n.create(inPod("system"), &api.Container{}); err != nil || !hides(adjust) {
-		t.Errorf("a container that wants nothing: %v, %v", adjust, err)
+		t.Errorf("a container without a request: %v, %v", adjust, err)
 	}
 }
 
@@ -359,7 +359,7 @@ func TestAGuardThatHasEnded(t *testing.T) {
 		return loaded && status.PID == standIn
 	})
 	if _, err := n.create(inPod("u"), wants("all")); err == nil {
-		t.Error("all GPUs for whoever comes after the guard has ended")
+		t.Error("a container got all GPUs after the end of the guard")
 	}
 }
 

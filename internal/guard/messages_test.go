@@ -138,7 +138,7 @@ func TestNoNamespaceFillsTheNode(t *testing.T) {
 		return err == nil
 	})
 	if _, err := n.create(inPod("wants"), wants("all")); err == nil {
-		t.Error("a container that wants every GPU was created")
+		t.Error("a container that requests every GPU was created")
 	}
 }
 

@@ -26,7 +26,7 @@ func TestARetiringGuardRefusesItsPodsAlone(t *testing.T) {
 	for _, env := range [][]string{nil, {"NVIDIA_VISIBLE_DEVICES=all"}} {
 		_, err := r.Judge(Container{PodUID: running, Name: "main", Env: env}, true)
 		if err == nil || !strings.Contains(err.Error(), "delete the container's pod") {
-			t.Errorf("with %q a container that nobody limits: %v", env, err)
+			t.Errorf("with %q, a container without limits: %v", env, err)
 		}
 		if hide, err := r.Judge(Container{PodUID: gone, Name: "main", Env: env}, true); hide || err != nil {
 			t.Errorf("with %q a container of another pod: hidden %t, %v", env, hide, err)

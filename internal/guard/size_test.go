@@ -64,7 +64,7 @@ func TestTheGuardGetsAllContainers(t *testing.T) {
 	n.runtime.Stop()
 	n.start()
 	if _, err := n.create(inPod("greedy"), wants("all")); err == nil {
-		t.Error("a container that wants every GPU was created")
+		t.Error("a container that requests every GPU was created")
 	}
 }
 
@@ -89,7 +89,7 @@ func TestTheGuardKeepsNoContainers(t *testing.T) {
 	}
 	n.start()
 	if _, err := n.create(inPod("greedy"), wants("all")); err == nil {
-		t.Error("a container that wants every GPU was created")
+		t.Error("a container that requests every GPU was created")
 	}
 	var status guardfile.Status
 	eventually.Holds(t, 10*time.Second, "the status has the guard's pid", func() bool {

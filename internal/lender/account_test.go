@@ -172,7 +172,7 @@ func FuzzLies(f *testing.F) {
 			lend([]*account{&liar.account, &honest.account})
 			now += busyTick
 			if honest.busy && liar.rate() > 300_000 {
-				t.Fatalf("it may use %d ppm beside one that is busy and has 700000", liar.rate())
+				t.Fatalf("the container may use %d ppm beside a busy container with 700000", liar.rate())
 			}
 			if honest.rate() < 700_000 {
 				t.Fatalf("an honest container may use %d ppm, less than its guarantee", honest.rate())

@@ -45,7 +45,7 @@ func TestLoneContainerHasNoOthers(t *testing.T) {
 	l, _ := newLender(t, c)
 	now := time.Hour
 	if wait := l.step(now); wait != refreshEvery {
-		t.Errorf("the next look is in %s", wait)
+		t.Errorf("the next search is in %s", wait)
 	}
 	c.claim(uint64(time.Second), now)
 	l.step(now + time.Second)
@@ -97,7 +97,7 @@ func TestPagesHaveTheChargesOfOthers(t *testing.T) {
 					c.claim(uint64(test.spent[i]*time.Duration(step+1)/50), now)
 				}
 				if wait := l.step(now); wait != besideTick && wait != quietTick {
-					t.Fatalf("the next look is in %s", wait)
+					t.Fatalf("the next search is in %s", wait)
 				}
 			}
 			for i, c := range test.containers {

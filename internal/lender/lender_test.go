@@ -96,10 +96,10 @@ func TestLenderWritesLeases(t *testing.T) {
 	l, _ := newLender(t, borrower, owner)
 	now := time.Hour
 	if wait := l.step(now); wait != idleTick {
-		t.Errorf("with nobody busy the next look is in %s", wait)
+		t.Errorf("without busy containers, the next search is in %s", wait)
 	}
 	if wait := work(l, &now, 5, borrower); wait != busyTick {
-		t.Errorf("with one busy the next look is in %s", wait)
+		t.Errorf("with a busy container, the next search is in %s", wait)
 	}
 	if ppm, until := borrower.lease(); ppm != 1_000_000 || until <= now || until > now+term {
 		t.Errorf("it has a lease on %d ppm for %s", ppm, until-now)

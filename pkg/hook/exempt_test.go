@@ -71,7 +71,7 @@ func TestWhatAsksIsNeverExempt(t *testing.T) {
 		t.Error(err)
 	}
 	if len(n.hook.Holders()) != 1 {
-		t.Error("it does not count as one that lives")
+		t.Error("the container does not count as live")
 	}
 	bare := &rspec.Spec{Process: &rspec.Process{Env: []string{adjust.VisibleDevices + "=all"}}}
 	if err := startIn(n, pod, bare); err == nil {
@@ -89,7 +89,7 @@ func TestWhatAsksIsNeverExempt(t *testing.T) {
 	}
 	nonsense := n.exemptPod("nonsense", "main=99999999")
 	if _, err := n.createIn(nonsense, "main", wantsAll); err == nil {
-		t.Error("one that requests what there is not was left alone")
+		t.Error("a container with an impossible request was created")
 	}
 	n.keepAsking()
 	n.waitAsking("bare", "nonsense", "u")

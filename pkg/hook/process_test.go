@@ -168,7 +168,7 @@ func TestAContainerThatNeverStartsFreesTheGPU(t *testing.T) {
 	}
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("u", "main"); ok {
-		t.Error("it holds its GPU for ever")
+		t.Error("the pod never frees its GPU")
 	}
 }
 

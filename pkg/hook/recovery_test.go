@@ -74,7 +74,7 @@ func TestAContainerThatNeverStartedHoldsNothing(t *testing.T) {
 	n.deletePod("u")
 	n.hook.Sweep()
 	if _, ok := n.ledger.Get("u", "main"); !ok {
-		t.Error("freed under a container that was started while nobody listened")
+		t.Error("the GPU of a container that started during the agent's absence was freed")
 	}
 	again()
 	n.hook.Sweep()
@@ -252,7 +252,7 @@ func TestEndedContainersWithoutLimitsAreNotCounted(t *testing.T) {
 		t.Errorf("%d are counted, want the one that runs", got)
 	}
 	if !n.hook.Unlimited("unseen") || n.hook.Unlimited("gone") {
-		t.Error("the one that runs, and no other, was to be known as one without limits")
+		t.Error("only the running container must count as a container without limits")
 	}
 	_ = command.Process.Kill()
 	_ = command.Wait()

@@ -275,7 +275,7 @@ func TestCreateCleansUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := limits.Create(dir, nil); err == nil {
-			t.Errorf("%s: no error though a directory is in the way", name)
+			t.Errorf("%s: no error, although a directory has the name", name)
 		}
 		entries, err := os.ReadDir(dir)
 		if err != nil {

@@ -23,7 +23,7 @@ func TestPaceRestores(t *testing.T) {
 		t.Errorf("asking again changed the wait from %s to %s", first, again)
 	}
 	if d := p.wait(false, now); d != 0 {
-		t.Errorf("a change of the report waits %s for somebody else's fight", d)
+		t.Errorf("a change of the report waits %s because of other writers", d)
 	}
 	if d := p.wait(true, now.Add(restoreInterval)); d != 0 {
 		t.Errorf("after the interval a restore still waits %s", d)

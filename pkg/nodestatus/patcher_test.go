@@ -291,7 +291,7 @@ func TestPatcherSurvivesAFailingAPIServer(t *testing.T) {
 		t.Errorf("ready while patches fail: %s", body)
 	}
 	if code, body := get(t, r.patcher, "/healthz"); code != http.StatusOK {
-		t.Errorf("not alive while patches fail, so a probe would kill it: %s", body)
+		t.Errorf("the patcher is not alive while patches fail, so a probe would kill the patcher: %s", body)
 	}
 	r.api.breakWith(0)
 	r.await(worth(cfg, testGPU("GPU-a", true)), retryCap)

@@ -50,7 +50,7 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("%s: replaced is %t, %v, want %t", step.name, replaced, err, step.replaced)
 		}
 		if diff := cmp.Diff(step.free, freeMemory(l)); diff != "" {
-			t.Errorf("%s: what is free differs (-want +got):\n%s", step.name, diff)
+			t.Errorf("%s: free capacity (-want +got):\n%s", step.name, diff)
 		}
 	}
 	if a, ok := l.Get("p", "a"); !ok || !slices.Equal(a.Devices, []Device{six}) {
@@ -272,7 +272,7 @@ func TestLeft(t *testing.T) {
 		"GPU-4": {Memory: 16*gib - 64*request.MiB, ComputePPM: request.Whole, Bounded: true, Containers: 48},
 	}
 	if diff := cmp.Diff(want, l.Left(nil)); diff != "" {
-		t.Errorf("with nobody coming (-want +got):\n%s", diff)
+		t.Errorf("without coming pods (-want +got):\n%s", diff)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestOvercommit(t *testing.T) {
 				plain.Containers[0].Shares[i].Limit = tt.want[i]
 			}
 			if diff := cmp.Diff(plain, got); diff != "" {
-				t.Errorf("it changes more than the limits (-want +got):\n%s", diff)
+				t.Errorf("the annotation changes more than the limits (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -109,7 +109,7 @@ func TestMaximum(t *testing.T) {
 					plain.Containers[0].Shares[i].MaximumPPM = tt.want[i]
 				}
 				if diff := cmp.Diff(plain, got); diff != "" {
-					t.Errorf("policy %s: it changes more than the maxima (-want +got):\n%s", policy, diff)
+					t.Errorf("policy %s: the annotation changes more than the maxima (-want +got):\n%s", policy, diff)
 				}
 			}
 		})

@@ -45,7 +45,7 @@ func checkFilled(t *testing.T, name string, limit uint64) (uuid string) {
 	}
 	uuid, bytes := onlyGPU(t, held(t, pod))
 	if bytes != limit {
-		t.Errorf("%s: by the oracle it holds %d bytes, want its limit, %d", name, bytes, limit)
+		t.Errorf("%s holds %d bytes, according to the oracle, want its limit, %d", name, bytes, limit)
 	}
 	return uuid
 }

@@ -44,7 +44,7 @@ func TestTopOnATerminal(t *testing.T) {
 	first := shows("both pods, by memory", "default/large/main", "2048/2048 MiB", "default/busy/main", "/25 %", "by memory", "||||")
 	t.Logf("%s:\n%s", screen.Kind(), first)
 	if strings.Contains(first, "a line before") || !inOrder(first, "default/large/main", "default/busy/main") {
-		t.Errorf("the screen is not the one of top, by memory:\n%s", first)
+		t.Errorf("the screen does not show top, by memory:\n%s", first)
 	}
 	screen.Type("t")
 	terminal.Await(t, screen, patience, "the pods by time", func(text string) bool {

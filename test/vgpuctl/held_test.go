@@ -220,7 +220,7 @@ func TestARunWithoutNVML(t *testing.T) {
 	} else {
 		for _, p := range finished {
 			if p.Comm == "vgpu-context" {
-				t.Error("a context was made that nobody can measure")
+				t.Error("a context was created that the run cannot measure")
 			}
 		}
 	}

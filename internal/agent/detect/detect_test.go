@@ -323,11 +323,11 @@ func TestStopLooksAgain(t *testing.T) {
 	another.Started++
 	h.detector.stop(another)
 	if h.ended(child) {
-		t.Error("a process was killed that was not the one found")
+		t.Error("a process other than the found process was killed")
 	}
 	h.detector.stop(findings[0])
 	if !h.ended(child) {
-		t.Error("the one found was not killed")
+		t.Error("the found process was not killed")
 	}
 }
 
@@ -371,7 +371,7 @@ func TestPagesHaveTheObservedMemory(t *testing.T) {
 	h.restart(config.Default().Detection)
 	h.round()
 	if got := h.observed(); got != 0 {
-		t.Errorf("with nobody there observed are %d bytes", got)
+		t.Errorf("without processes, %d bytes are observed", got)
 	}
 	h.processes[gpuA] = running
 	h.round()

@@ -106,7 +106,7 @@ func TestNoAnswer(t *testing.T) {
 	})
 	w.Look(t.Context())
 	if w.Claimed(gpu.GPU{UUID: "GPU-a"}) == "" {
-		t.Error("a GPU is free though nobody has answered")
+		t.Error("a GPU is free before any answer")
 	}
 	node = &corev1.Node{}
 	w.Look(t.Context())

@@ -128,7 +128,7 @@ func TestARestartWithdrawsNothing(t *testing.T) {
 	a.Config.Paths.RunDir = before.Config.Paths.RunDir
 	a.round(t.Context())
 	if !registered() {
-		t.Error("an agent that begins withdraws what the one before it reported")
+		t.Error("a new agent withdraws the report of the previous agent")
 	}
 	a.begun = a.begun.Add(-2 * registerGrace)
 	a.round(t.Context())

@@ -205,7 +205,7 @@ func TestWhatOneDialectTakesTheOthersNoLongerAdvertise(t *testing.T) {
 				}
 				coming := s.advertised()
 				if diff := cmp.Diff(tt.want, coming); diff != "" {
-					t.Errorf("before it is created (-want +got):\n%s", diff)
+					t.Errorf("before the pod is created (-want +got):\n%s", diff)
 				}
 				_ = s.start(pod) // the last pod is refused
 			}

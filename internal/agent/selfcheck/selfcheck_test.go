@@ -328,7 +328,7 @@ func TestCheckerBoundsClaims(t *testing.T) {
 				t.Errorf("the container beside it: %+v", v)
 			}
 			if v := n.verdict("liar"); v.Metered > 2.01 || v.Metered < -1.01 || math.Abs(v.Disagreement) > 2 || !v.Disagrees() {
-				t.Errorf("the one that lies: %+v", v)
+				t.Errorf("the container with a false page: %+v", v)
 			}
 		})
 	}

@@ -382,7 +382,7 @@ func TestFewHangingProcessesAreRead(t *testing.T) {
 	}
 	fine := map[int]registry.Process{1: {PID: 1, Started: 7, Name: "fine"}}
 	if got := c.of(fine); got[1] != "fine" {
-		t.Errorf("while they hang another process is %q", got[1])
+		t.Errorf("while two processes hang, another process is %q", got[1])
 	}
 	close(hang)
 	eventually.Holds(t, 10*time.Second, "its command line is read", func() bool { return c.of(fine)[1] == "line" })

@@ -28,7 +28,7 @@ func pod(node string, state corev1.ContainerState) *corev1.Pod {
 func TestAgentOf(t *testing.T) {
 	runs := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	if a, ok := agentOf(pod("n1", runs)); !ok || a != (Agent{Node: "n1", Pod: "nri-vgpu-x", State: "Running"}) {
-		t.Errorf("one that runs is %+v, %t", a, ok)
+		t.Errorf("an agent that runs is %+v, %t", a, ok)
 	}
 	if a, _ := agentOf(pod("n1", runs)); a.Down != "" || a.Away() != "its pod nri-vgpu-x is not ready" {
 		t.Errorf("one on a node without power is %+v, away: %q", a, a.Away())
@@ -36,13 +36,13 @@ func TestAgentOf(t *testing.T) {
 	ready := pod("n1", runs)
 	ready.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	if a, _ := agentOf(ready); !a.Ready || a.Away() != "" {
-		t.Errorf("one that is ready is %+v, away: %q", a, a.Away())
+		t.Errorf("an agent that is ready is %+v, away: %q", a, a.Away())
 	}
 	crashes := pod("n1", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}})
 	crashes.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Message: "config.toml: line 3\n"}
 	a, ok := agentOf(crashes)
 	if !ok || a.Down == "" || a.State != "container agent: CrashLoopBackOff back-off 10s; container agent ended with 1: config.toml: line 3" {
-		t.Errorf("one that crashes is %+v, %t", a, ok)
+		t.Errorf("an agent that crashes is %+v, %t", a, ok)
 	}
 	if a, ok := agentOf(pod("", runs)); ok {
 		t.Errorf("one without a node is %+v", a)
@@ -60,7 +60,7 @@ func TestWhyAnAgentWasNotAsked(t *testing.T) {
 	f := &Fleet{}
 	err := f.run(t.Context(), Agent{Node: "n1", Pod: "x", Down: "it does not run", State: "CrashLoopBackOff"}, nil, nil)
 	if !errors.Is(err, agentapi.ErrAway) || !strings.Contains(err.Error(), "CrashLoopBackOff") {
-		t.Errorf("one that is down: %v", err)
+		t.Errorf("an agent that is down: %v", err)
 	}
 	failed := exec.CodeExitError{Err: errors.New("exit status 1"), Code: 1}
 	for _, c := range []struct {

@@ -19,7 +19,7 @@ func TestPlan(t *testing.T) {
 		for _, c := range v.plan() {
 			name := c.group + ": " + c.name
 			if seen[name] {
-				t.Errorf("%s is there twice", name)
+				t.Errorf("%s occurs twice", name)
 			}
 			seen[name], groups[c.group] = true, true
 		}

@@ -46,6 +46,6 @@ func TestClientsAreBounded(t *testing.T) {
 		t.Errorf("paces remembers %d clients, want %d", got, mostClients)
 	}
 	if paces.of(kept).Allow() {
-		t.Error("paces has forgotten the client that was seen last")
+		t.Error("paces has dropped the client that was seen last")
 	}
 }

@@ -63,7 +63,7 @@ func TestManyAskAtOnce(t *testing.T) {
 	}
 	value.Set(7)
 	if body := get(t, pages); !strings.Contains(body, "value 7\n") {
-		t.Errorf("a client got a page from before it asked:\n%s", body)
+		t.Errorf("a client got a page from before its request:\n%s", body)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestRun(t *testing.T) {
 		Probes: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) }),
 	}
 	if err := Run(ctx, options); err == nil {
-		t.Error("an address that somebody else has is served")
+		t.Error("an address in use is served")
 	}
 	taken.Close()
 	ended := make(chan error)

@@ -361,7 +361,7 @@ func TestPodsAreKnownSoonAfterAnOutage(t *testing.T) {
 	// After two attempts, client-go would wait for more than three seconds.
 	eventually.Holds(t, 5*time.Second, "the API server is asked three times", func() bool { return asked.Load() >= 3 })
 	if c.HasSynced() {
-		t.Fatal("pods are known from nobody")
+		t.Fatal("pods are known without a list")
 	}
 	away.Store(false)
 	begin := time.Now()

@@ -181,7 +181,7 @@ func TestRemoveLeavesFilesOfOthers(t *testing.T) {
 	}
 	for _, path := range others {
 		if !slices.Contains(r.files(t), path) {
-			t.Errorf("%s was removed while a pod lives", path)
+			t.Errorf("%s was removed while a pod runs", path)
 		}
 	}
 

@@ -188,7 +188,7 @@ func TestHostProgramsBringTheirLibraries(t *testing.T) {
 		libc = libc || strings.HasSuffix(p, "/libc.so.6")
 		linker = linker || strings.Contains(filepath.Base(p), "ld-linux")
 		if strings.HasPrefix(p, "/lib") {
-			t.Errorf("%s lies below a path that is a link in the image", p)
+			t.Errorf("%s is below a link in the image", p)
 		}
 	}
 	if !libc || !linker {
