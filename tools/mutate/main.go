@@ -85,7 +85,7 @@ func newCampaign(root string, o options) (*campaign, error) {
 	}
 	accepted, err := parseAccepted(string(text))
 	if err != nil {
-		return nil, fmt.Errorf("accepted.txt: %w", err)
+		return nil, fmt.Errorf("read accepted.txt: %w", err)
 	}
 	packages := held
 	if o.packages != "" {

@@ -178,7 +178,7 @@ func TestARefusalIsAnswered(t *testing.T) {
 	again := w.answerer()
 	again.round(t.Context())
 	if w.annotations()[volcano.Phase] != volcano.Failed {
-		t.Errorf("a refusal was taken back for nothing: %v", w.annotations())
+		t.Errorf("the agent withdrew a refusal without a reason: %v", w.annotations())
 	}
 	again.Outcome("uid", "a", false)
 	again.round(t.Context())
