@@ -14,27 +14,11 @@
 
 #include "check.h"
 #include "program.h"
+#include "vmm.h"
 
-#define CREATE (uint64_t *, size_t, const CUmemAllocationProp *, unsigned long long)
-#define RESERVE (uint64_t *, size_t, size_t, uint64_t, unsigned long long)
-#define MAP (uint64_t, size_t, size_t, uint64_t, unsigned long long)
 #define HANDLE (int *, uint64_t, size_t, int, unsigned long long)
 
 enum { bytes = 128 << 20 };
-
-static uint64_t memory(void)
-{
-	const CUmemAllocationProp properties = {.type = 1, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-	uint64_t handle;
-
-	CHECK_EQUAL(CALL("cuMemCreate", CREATE, &handle, bytes, &properties, 0), 0);
-	return handle;
-}
-
-static void release(uint64_t handle)
-{
-	CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), handle), 0);
-}
 
 // filled_array returns a sparse array with memory that only the array holds.
 static CUarray filled_array(void)
@@ -46,7 +30,7 @@ static CUarray filled_array(void)
 		.memOperationType = CU_MEM_OPERATION_TYPE_MAP, .deviceBitMask = 1,
 		.subresource.sparseLevel = {.extentWidth = 8192, .extentHeight = 4096, .extentDepth = 1},
 	};
-	uint64_t handle = memory();
+	uint64_t handle = create(bytes);
 
 	CHECK_EQUAL(CALL("cuArray3DCreate_v2", (CUarray *, const CUDA_ARRAY3D_DESCRIPTOR *), &place.resource.array,
 			 &shape), 0);
@@ -80,12 +64,11 @@ static int kept_linear(void)
 // kept_mapping returns a descriptor that alone holds memory of cuMemCreate.
 static int kept_mapping(void)
 {
-	uint64_t handle = memory();
-	uint64_t address;
+	uint64_t handle = create(bytes);
+	uint64_t address = reserve(bytes);
 	int fd;
 
-	CHECK_EQUAL(CALL("cuMemAddressReserve", RESERVE, &address, bytes, 0, 0, 0), 0);
-	CHECK_EQUAL(CALL("cuMemMap", MAP, address, bytes, 0, handle, 0), 0);
+	map(address, bytes, handle);
 	release(handle);
 	fd = descriptor(address, bytes);
 	CHECK_EQUAL(CALL("cuMemUnmap", (uint64_t, size_t), address, bytes), 0);
@@ -130,7 +113,7 @@ static void wait_for(size_t want)
 
 	for (int tries = 0; left() != want && tries < 20; tries++) {
 		nanosleep(&moment, NULL);
-		release(memory());
+		release(create(bytes));
 	}
 	CHECK_EQUAL(left(), want);
 }

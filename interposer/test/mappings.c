@@ -10,37 +10,7 @@
 
 #include "check.h"
 #include "program.h"
-
-#define CREATE (uint64_t *, size_t, const CUmemAllocationProp *, unsigned long long)
-#define RESERVE (uint64_t *, size_t, size_t, uint64_t, unsigned long long)
-#define MAP (uint64_t, size_t, size_t, uint64_t, unsigned long long)
-
-static uint64_t create(size_t bytes)
-{
-	const CUmemAllocationProp properties = {.type = 1, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-	uint64_t handle;
-
-	CHECK_EQUAL(CALL("cuMemCreate", CREATE, &handle, bytes, &properties, 0), 0);
-	return handle;
-}
-
-static void release(uint64_t handle)
-{
-	CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), handle), 0);
-}
-
-static uint64_t reserve(size_t bytes)
-{
-	uint64_t address;
-
-	CHECK_EQUAL(CALL("cuMemAddressReserve", RESERVE, &address, bytes, 0, 0, 0), 0);
-	return address;
-}
-
-static void map(uint64_t address, size_t bytes, uint64_t handle)
-{
-	CHECK_EQUAL(CALL("cuMemMap", MAP, address, bytes, 0, handle, 0), 0);
-}
+#include "vmm.h"
 
 static void unmap(uint64_t address, size_t bytes)
 {

@@ -14,10 +14,8 @@
 
 #include "check.h"
 #include "program.h"
+#include "vmm.h"
 
-#define CREATE (uint64_t *, size_t, const CUmemAllocationProp *, unsigned long long)
-#define RESERVE (uint64_t *, size_t, size_t, uint64_t, unsigned long long)
-#define MAP (uint64_t, size_t, size_t, uint64_t, unsigned long long)
 #define BIND (uint64_t, size_t, uint64_t, size_t, size_t, unsigned long long)
 #define BIND_ADDRESS (uint64_t, size_t, uint64_t, size_t, unsigned long long)
 
@@ -37,25 +35,11 @@ static uint64_t group(void)
 	return made;
 }
 
-static uint64_t memory(void)
-{
-	const CUmemAllocationProp properties = {.type = 1, .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
-	uint64_t handle;
-
-	CHECK_EQUAL(CALL("cuMemCreate", CREATE, &handle, bytes, &properties, 0), 0);
-	return handle;
-}
-
-static void release(uint64_t handle)
-{
-	CHECK_EQUAL(CALL("cuMemRelease", (uint64_t), handle), 0);
-}
-
 // bound_memory returns an object with bound memory that only the object holds.
 static uint64_t bound_memory(void)
 {
 	uint64_t made = group();
-	uint64_t handle = memory();
+	uint64_t handle = create(bytes);
 
 	CHECK_EQUAL(CALL("cuMulticastBindMem", BIND, made, 0, handle, 0, bytes, 0), 0);
 	release(handle);
@@ -66,11 +50,10 @@ static uint64_t bound_memory(void)
 static uint64_t bound_mapping(void)
 {
 	uint64_t made = group();
-	uint64_t handle = memory();
-	uint64_t address;
+	uint64_t handle = create(bytes);
+	uint64_t address = reserve(bytes);
 
-	CHECK_EQUAL(CALL("cuMemAddressReserve", RESERVE, &address, bytes, 0, 0, 0), 0);
-	CHECK_EQUAL(CALL("cuMemMap", MAP, address, bytes, 0, handle, 0), 0);
+	map(address, bytes, handle);
 	release(handle);
 	CHECK_EQUAL(CALL("cuMulticastBindAddr", BIND_ADDRESS, made, 0, address + bytes / 2, bytes / 2, 0), 0);
 	CHECK_EQUAL(CALL("cuMemUnmap", (uint64_t, size_t), address, bytes), 0);
@@ -82,7 +65,7 @@ static void test_refused(void)
 {
 	size_t before = left();
 	uint64_t made = group();
-	uint64_t handle = memory();
+	uint64_t handle = create(bytes);
 
 	CHECK_EQUAL(CALL("cuMulticastBindMem", BIND, made, bytes, handle, 0, bytes, 0), 1);
 	release(handle);
