@@ -63,16 +63,11 @@ func drawPolicies(ctx context.Context, m machine, dir string) error {
 func (s *simulated) overTime(ctx context.Context, lends bool) (all []series, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dir, remove, err := s.create()
+	watch, err := s.watch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
-	watch, err := s.watch(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	defer watch.stop()
+	defer func() { err = errors.Join(err, watch.stop()) }()
 	start := func(l load) (tenant, error) {
 		l.lends = lends
 		t, err := s.host.startTenant(ctx, l, "--duration", seconds(startTimeout))

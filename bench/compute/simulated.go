@@ -32,39 +32,30 @@ func (*simulated) kind() string { return "simulated" }
 
 func (s *simulated) gpusim() string { return filepath.Join(s.host.build, "gpusim", "gpusim") }
 
-// create creates a GPU and returns a function that removes the GPU.
-func (s *simulated) create() (dir string, remove func() error, err error) {
-	dir, err = os.MkdirTemp(s.temp, "gpu-")
-	if err != nil {
-		return "", nil, err
-	}
+// create creates a GPU in a directory.
+func (s *simulated) create(dir string) error {
 	args := []string{"create", "--gpus", "1", "--memory", "64GiB"}
 	if s.is.files != "" {
 		args = append(args, "--profile", s.is.files)
 	}
 	if output, err := exec.Command(s.gpusim(), append(args, dir)...).CombinedOutput(); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("create a simulated GPU: %w: %s", err, output), os.RemoveAll(dir))
+		return fmt.Errorf("create a simulated GPU: %w: %s", err, output)
 	}
 	s.host.env = []string{
 		"GPUSIM_STATE=" + filepath.Join(dir, "state"),
 		"LD_LIBRARY_PATH=" + filepath.Join(s.host.build, "gpusim"),
 	}
-	return dir, func() error { return os.RemoveAll(dir) }, nil
+	return nil
 }
 
 func (s *simulated) run(ctx context.Context, loads []load, span span) (outcomes []outcome, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dir, remove, err := s.create()
+	watch, err := s.watch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
-	watch, err := s.watch(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	defer watch.stop()
+	defer func() { err = errors.Join(err, watch.stop()) }()
 	still := watchStalls(ctx)
 	defer still.stop()
 	for _, l := range loads {
@@ -105,16 +96,11 @@ func judge(s series, from, to time.Duration, stood stalls) outcome {
 func (s *simulated) latency(ctx context.Context, periodic load, neighbour *load, span span) (result Latency, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dir, remove, err := s.create()
+	watch, err := s.watch(ctx)
 	if err != nil {
 		return Latency{}, err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
-	watch, err := s.watch(ctx, dir)
-	if err != nil {
-		return Latency{}, err
-	}
-	defer watch.stop()
+	defer func() { err = errors.Join(err, watch.stop()) }()
 	if neighbour != nil {
 		t, err := s.host.startTenant(ctx, *neighbour, "--duration", seconds(periodicWarmup+span.total()+2*startTimeout))
 		if err != nil {
@@ -148,9 +134,10 @@ func (s *simulated) latency(ctx context.Context, periodic load, neighbour *load,
 // spanOfWarmup returns a span that only starts a neighbour.
 func spanOfWarmup(s span) span { return span{warmup: s.warmup} }
 
-// watch reads the output of the oracle. The oracle repeatedly advances the
+// watch is a GPU and the output of its oracle. The oracle repeatedly advances the
 // timeline to the present and prints all GPU times of that instant.
 type watch struct {
+	dir     string
 	command *exec.Cmd
 	lines   *bufio.Reader
 	tenants []tenant
@@ -158,22 +145,36 @@ type watch struct {
 	last    time.Duration // time of the last sample
 }
 
-func (s *simulated) watch(ctx context.Context, dir string) (*watch, error) {
-	command := exec.CommandContext(ctx, s.gpusim(), "oracle", "--json", "--watch", "--interval", seconds(samplePeriod), dir)
-	output, err := command.StdoutPipe()
+// watch creates a GPU and starts its oracle.
+func (s *simulated) watch(ctx context.Context) (*watch, error) {
+	dir, err := os.MkdirTemp(s.temp, "gpu-")
 	if err != nil {
 		return nil, err
 	}
+	w := &watch{dir: dir}
+	if err := s.create(dir); err != nil {
+		return nil, errors.Join(err, w.stop())
+	}
+	command := exec.CommandContext(ctx, s.gpusim(), "oracle", "--json", "--watch", "--interval", seconds(samplePeriod), dir)
+	output, err := command.StdoutPipe()
+	if err != nil {
+		return nil, errors.Join(err, w.stop())
+	}
 	command.Stderr = os.Stderr
 	if err := command.Start(); err != nil {
-		return nil, fmt.Errorf("start the oracle: %w", err)
+		return nil, errors.Join(fmt.Errorf("start the oracle: %w", err), w.stop())
 	}
-	return &watch{command: command, lines: bufio.NewReaderSize(output, 1<<20)}, nil
+	w.command, w.lines = command, bufio.NewReaderSize(output, 1<<20)
+	return w, nil
 }
 
-func (w *watch) stop() {
-	_ = w.command.Process.Kill() // the process may have ended
-	_ = w.command.Wait()         // ended by the signal
+// stop ends the oracle and removes the GPU.
+func (w *watch) stop() error {
+	if w.command != nil {
+		_ = w.command.Process.Kill() // the process may have ended
+		_ = w.command.Wait()         // ended by the signal
+	}
+	return os.RemoveAll(w.dir)
 }
 
 func (w *watch) add(t tenant) {

@@ -102,16 +102,11 @@ func utilisationOf(kernel float64, limit int, points []chart.Point) Utilisation 
 func (s *simulated) utilisation(ctx context.Context, l load) (points []chart.Point, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dir, remove, err := s.create()
+	watch, err := s.watch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
-	watch, err := s.watch(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	defer watch.stop()
+	defer func() { err = errors.Join(err, watch.stop()) }()
 	t, err := s.host.startTenant(ctx, l, "--duration", seconds(utilisationTime+2*startTimeout))
 	if err != nil {
 		return nil, err
