@@ -110,7 +110,7 @@ func cpuTime(pid int) (time.Duration, error) {
 func memoryOf(pid int) (map[string]float64, error) {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return nil, fmt.Errorf("memory: %w", err)
+		return nil, fmt.Errorf("read the memory: %w", err)
 	}
 	defer file.Close()
 	sizes := map[string]float64{}
@@ -120,7 +120,7 @@ func memoryOf(pid int) (map[string]float64, error) {
 		if kib, ok := strings.CutSuffix(strings.TrimSpace(value), " kB"); ok {
 			n, err := strconv.ParseFloat(strings.TrimSpace(kib), 64)
 			if err != nil {
-				return nil, fmt.Errorf("memory: %w", err)
+				return nil, fmt.Errorf("read the memory: %w", err)
 			}
 			sizes[name] = float64(int(n/1024*10)) / 10
 		}
@@ -140,7 +140,7 @@ type event struct {
 func (n *node) requests(program string, since time.Time) (map[string]int, error) {
 	file, err := os.Open(filepath.Join(n.cluster.Root(), auditLog))
 	if err != nil {
-		return nil, fmt.Errorf("the API server's audit log: %w", err)
+		return nil, fmt.Errorf("read the API server's audit log: %w", err)
 	}
 	defer file.Close()
 	counts := map[string]int{}
@@ -149,7 +149,7 @@ func (n *node) requests(program string, since time.Time) (map[string]int, error)
 	for decoder.More() {
 		var e event
 		if err := decoder.Decode(&e); err != nil {
-			return nil, fmt.Errorf("the API server's audit log: %w", err)
+			return nil, fmt.Errorf("read the API server's audit log: %w", err)
 		}
 		if !strings.HasPrefix(e.UserAgent, program+"/") {
 			continue

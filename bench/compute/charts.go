@@ -119,7 +119,7 @@ func distribution(values []float64, axis chart.Axis) []chart.Point {
 func writeFigure(path string, figure chart.Figure) error {
 	file, err := os.Create(path)
 	if err != nil {
-		return fmt.Errorf("draw: %w", err)
+		return fmt.Errorf("draw a chart: %w", err)
 	}
 	return errors.Join(figure.Write(file), file.Close())
 }

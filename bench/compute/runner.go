@@ -63,7 +63,7 @@ func (r *runner) throughput(ctx context.Context, s step) (Record, error) {
 	capacity := 100.0
 	if len(s.loads) > 1 {
 		if capacity, err = r.capacity(ctx, s.loads); err != nil {
-			return Record{}, fmt.Errorf("side by side without limits: %w", err)
+			return Record{}, fmt.Errorf("measure side by side without limits: %w", err)
 		}
 	}
 	record := recordOf(s, tenants, span, capacity)
@@ -212,14 +212,14 @@ func (r *runner) latency(ctx context.Context, s step) (Record, error) {
 	var err error
 	periodic.limit, neighbour.limit = 0, 0
 	if results.Alone, err = r.machine.latency(ctx, periodic, nil, span); err != nil {
-		return Record{}, fmt.Errorf("alone: %w", err)
+		return Record{}, fmt.Errorf("measure alone: %w", err)
 	}
 	if results.TimeSlicing, err = r.machine.latency(ctx, periodic, &neighbour, span); err != nil {
-		return Record{}, fmt.Errorf("by time-slicing: %w", err)
+		return Record{}, fmt.Errorf("measure by time-slicing: %w", err)
 	}
 	periodic.limit, neighbour.limit = limits[0], limits[1]
 	if results.Limited, err = r.machine.latency(ctx, periodic, &neighbour, span); err != nil {
-		return Record{}, fmt.Errorf("under limits: %w", err)
+		return Record{}, fmt.Errorf("measure under limits: %w", err)
 	}
 	beside := Tenant{KernelUS: neighbour.kernelUS, Pattern: neighbour.pattern.name, LaunchUS: neighbour.kernelUS,
 		LimitPercent: neighbour.limit, TargetPercent: float64(neighbour.limit),

@@ -65,7 +65,7 @@ func drawUtilisation(ctx context.Context, m machine, journal *journal, dir strin
 			fmt.Fprintf(progress, "kernels of %s, limit %s\n", length(kernel), limitName(limit))
 			points, err := s.utilisation(ctx, load{kernelUS: kernel, pattern: allPatterns[0], limit: limit})
 			if err != nil {
-				return fmt.Errorf("limit %s: %w", limitName(limit), err)
+				return fmt.Errorf("measure limit %s: %w", limitName(limit), err)
 			}
 			panel.Series = append(panel.Series, points)
 			if err := journal.write(utilisationOf(kernel, limit, points)); err != nil {

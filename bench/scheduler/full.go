@@ -82,7 +82,7 @@ func (r *result) fill(ctx context.Context, o options, temp string) (err error) {
 		return fmt.Errorf("measure without the plugin: %w", err)
 	}
 	if r.RSS, r.Rebuild, err = f.start(ctx, program, scheduler, withVGPU); err != nil {
-		return fmt.Errorf("with the plugin: %w", err)
+		return fmt.Errorf("measure with the plugin: %w", err)
 	}
 	return nil
 }

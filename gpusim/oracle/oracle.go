@@ -131,7 +131,7 @@ func (o *Oracle) mapState() error {
 	}
 	o.data, err = unix.Mmap(int(o.file.Fd()), 0, stateSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return fmt.Errorf("map: %w", err)
+		return fmt.Errorf("map the state: %w", err)
 	}
 	known := o.u64(stateMagicAt) == stateMagic && o.u32(stateVersionAt) == stateVersion &&
 		o.u64(stateSizeAt) == stateSize && o.u32(stateGPUCountAt) <= maxGPUs

@@ -123,7 +123,7 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *corev1.Po
 	}
 	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(nodeName)
 	if err != nil {
-		return fwk.AsStatus(fmt.Errorf("node %s: %w", nodeName, err))
+		return fwk.AsStatus(fmt.Errorf("read node %s: %w", nodeName, err))
 	}
 	assigned, err := p.choose(asked, info)
 	if noRoom := (*placement.NoRoomError)(nil); errors.As(err, &noRoom) {

@@ -109,7 +109,7 @@ func newCluster(o Options, r record) (*Cluster, error) {
 	c.config.Proxy = directly
 	c.config.QPS = -1
 	if c.client, err = kubernetes.NewForConfig(c.config); err != nil {
-		return nil, fmt.Errorf("client of cluster %s: %w", r.Name, err)
+		return nil, fmt.Errorf("make a client of cluster %s: %w", r.Name, err)
 	}
 	return c, nil
 }

@@ -190,7 +190,7 @@ func (l link) connect(network *netlink.Handle, pid int) error {
 func (l link) connectPods(network *netlink.Handle) error {
 	_, pods, err := net.ParseCIDR(l.pods.String())
 	if err != nil {
-		return fmt.Errorf("range of pods: %w", err)
+		return fmt.Errorf("parse the range of pods: %w", err)
 	}
 	if err := network.RouteAdd(&netlink.Route{Dst: pods, Gw: l.node.Addr().AsSlice()}); err != nil {
 		return fmt.Errorf("add the route to the pods %s: %w", l.pods, err)

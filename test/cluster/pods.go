@@ -45,7 +45,7 @@ func (c *Cluster) PodLogs(ctx context.Context, namespace, pod, container string)
 	content, err := c.client.CoreV1().Pods(namespace).
 		GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
 	if err != nil {
-		return "", fmt.Errorf("logs of pod %s/%s: %w", namespace, pod, err)
+		return "", fmt.Errorf("read the logs of pod %s/%s: %w", namespace, pod, err)
 	}
 	return string(content), nil
 }

@@ -91,7 +91,7 @@ func endProcess(pid int, startTime uint64) error {
 func hostPid(nodePid, inner int) (int, error) {
 	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", nodePid))
 	if err != nil {
-		return 0, fmt.Errorf("pid namespace of the node: %w", err)
+		return 0, fmt.Errorf("open the pid namespace of the node: %w", err)
 	}
 	entries, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {

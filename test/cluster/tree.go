@@ -72,7 +72,7 @@ func (t tree) writeConfig(p plan) error {
 	}
 	for _, dir := range []string{manifestDir, "/etc/cdi", "/etc/nri/conf.d", "/opt/nri/plugins", "/var/run/cdi"} {
 		if err := os.MkdirAll(filepath.Join(t.dir, dir), 0o755); err != nil {
-			return fmt.Errorf("directory %s of the node: %w", dir, err)
+			return fmt.Errorf("copy directory %s of the node: %w", dir, err)
 		}
 	}
 	copies := p.copies()

@@ -162,7 +162,7 @@ func (p plan) prepare(ctx context.Context) error {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(p.StateDir, kubeconfigFile), admin, 0o600); err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
+		return fmt.Errorf("write the kubeconfig: %w", err)
 	}
 	if err := image.BuildPause(ctx, pauseArchive(p.StateDir), SandboxImage); err != nil {
 		return err

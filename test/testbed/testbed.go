@@ -249,7 +249,7 @@ func (b *Bed) Messages(ctx context.Context, pod string) ([]string, error) {
 		FieldSelector: "involvedObject.kind=Pod,involvedObject.name=" + pod,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("events of %s: %w", pod, err)
+		return nil, fmt.Errorf("list the Events of %s: %w", pod, err)
 	}
 	messages := make([]string, 0, len(events.Items))
 	for i := range events.Items {

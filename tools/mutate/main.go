@@ -71,7 +71,7 @@ func newCampaign(root string, o options) (*campaign, error) {
 	if o.only != "" {
 		var err error
 		if matches, err = regexp.Compile(o.only); err != nil {
-			return nil, fmt.Errorf("--only: %w", err)
+			return nil, fmt.Errorf("parse --only: %w", err)
 		}
 	}
 	lists := filepath.Join(root, "tools", "mutate")

@@ -15,8 +15,8 @@ import (
 	"github.com/nri-vgpu/nri-vgpu/internal/cli/fleet"
 )
 
-// TestAFewAgentsAreQueried checks that a description of a waiting pod queries only so many agents
-// that one node could run the pod.
+// TestAFewAgentsAreQueried checks that a description of a waiting pod queries agents only until a node
+// could run the pod.
 func TestAFewAgentsAreQueried(t *testing.T) {
 	agents := make([]fleet.Agent, 40)
 	for i := range agents {

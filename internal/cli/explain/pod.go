@@ -38,7 +38,7 @@ type Pod struct {
 	Events []corev1.Event
 	Nodes  []corev1.Node
 	// Before and After are two observations of the pod's node, a moment apart.
-	// If the pod waits, the observations cover so many nodes that one could run the pod.
+	// If the pod waits, the observations cover nodes until a node could run the pod.
 	Before, After []agentapi.Overview
 	// Agents is the number of agents that could be observed.
 	Agents int

@@ -83,7 +83,7 @@ func (b *Builder) Build(ctx context.Context, modules []Module) (Binaries, error)
 		}
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return nil, fmt.Errorf("the components' cache: %w", err)
+		return nil, fmt.Errorf("make the components' cache: %w", err)
 	}
 	goVersion, err := goEnv(ctx, "GOVERSION", "GOARCH")
 	if err != nil {

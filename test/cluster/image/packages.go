@@ -57,7 +57,7 @@ func owner(library string) (name string, found bool) {
 func installed(name string) (Package, error) {
 	out, err := exec.Command("dpkg-query", "--show", "--showformat=${Package} ${Version} ${Architecture}", name).Output()
 	if err != nil {
-		return Package{}, fmt.Errorf("version of the system's package %s: %w", name, err)
+		return Package{}, fmt.Errorf("read the version of the system's package %s: %w", name, err)
 	}
 	fields := strings.Fields(string(out))
 	if len(fields) != 3 {

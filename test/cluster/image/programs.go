@@ -89,7 +89,7 @@ func (r *resolver) resolve(file string) error {
 	if interpreter := interpreterOf(f); interpreter != "" {
 		found, err := r.interpreter(interpreter, f.Machine)
 		if err != nil {
-			return fmt.Errorf("dynamic linker of %s: %w", file, err)
+			return fmt.Errorf("find the dynamic linker of %s: %w", file, err)
 		}
 		if err := r.add(mergedPath(interpreter), found); err != nil {
 			return err

@@ -85,7 +85,7 @@ func (c *Client) Components(ctx context.Context) ([]Status, error) {
 	}
 	var all []Status
 	if err := json.Unmarshal(body, &all); err != nil {
-		return nil, fmt.Errorf("the node's supervisor: %w", err)
+		return nil, fmt.Errorf("ask the node's supervisor: %w", err)
 	}
 	return all, nil
 }
@@ -112,16 +112,16 @@ func (c *Client) act(ctx context.Context, name, action string) error {
 func (c *Client) do(ctx context.Context, method, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://node"+path, nil)
 	if err != nil {
-		return nil, fmt.Errorf("the node's supervisor: %w", err)
+		return nil, fmt.Errorf("ask the node's supervisor: %w", err)
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("the node's supervisor: %w", err)
+		return nil, fmt.Errorf("ask the node's supervisor: %w", err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("the node's supervisor: %w", err)
+		return nil, fmt.Errorf("ask the node's supervisor: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
 		return nil, errors.New(strings.TrimSpace(string(body)))

@@ -60,7 +60,7 @@ func buildRoot(s Spec, mounts []mount) error {
 // upper layer, as another overlay cannot, the upper layer is in memory.
 func mountOverlay(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("node's root: %w", err)
+		return "", fmt.Errorf("make the node's root: %w", err)
 	}
 	root, err := tryOverlay(dir)
 	if err == nil {
@@ -68,7 +68,7 @@ func mountOverlay(dir string) (string, error) {
 	}
 	log.Printf("%v; using memory instead of %s", err, dir)
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
-		return "", fmt.Errorf("node's root: mount tmpfs: %w", err)
+		return "", fmt.Errorf("make the node's root: mount tmpfs: %w", err)
 	}
 	return tryOverlay(dir)
 }
@@ -77,12 +77,12 @@ func tryOverlay(dir string) (string, error) {
 	upper, work, merged := filepath.Join(dir, "upper"), filepath.Join(dir, "work"), filepath.Join(dir, "merged")
 	for _, d := range []string{upper, work, merged} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
-			return "", fmt.Errorf("node's root: %w", err)
+			return "", fmt.Errorf("make the node's root: %w", err)
 		}
 	}
 	options := fmt.Sprintf("lowerdir=/,upperdir=%s,workdir=%s", upper, work)
 	if err := unix.Mount("overlay", merged, "overlay", 0, options); err != nil {
-		return "", fmt.Errorf("node's root: mount overlay: %w", err)
+		return "", fmt.Errorf("make the node's root: mount overlay: %w", err)
 	}
 	return merged, nil
 }
@@ -210,7 +210,7 @@ func linkVarRun() error {
 		return fmt.Errorf("make /var/run: %w", err)
 	}
 	if err := unix.Mount("/run", dir, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("/var/run: %w", err)
+		return fmt.Errorf("make /var/run: %w", err)
 	}
 	return nil
 }
