@@ -4,6 +4,7 @@
 
 #include <sched.h>
 
+#include "base/large.h"
 #include "base/mutex.h"
 #include "base/now.h"
 #include "handle.h"
@@ -27,7 +28,7 @@ static _Atomic unsigned beginning;
 static _Atomic unsigned touching; // touches in progress
 
 static struct vg_mutex mutex = VG_MUTEX(VG_RANK_CAPTURES); // never held during a driver call
-static struct vg_open open_captures[vg_open_captures];
+VG_LARGE static struct vg_open open_captures[vg_open_captures];
 static unsigned open_count;
 
 enum vg_capturing vg_capture_ask(CUstream stream, bool per_thread)

@@ -41,10 +41,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/large.h"
 #include "base/now.h"
 #include "base/number.h"
-#include "base/text.h"
 #include "base/thread.h"
 #include "bucket.h"
 #include "dying.h"
@@ -351,13 +349,12 @@ static void vg_fork_begins(void)
 	}
 }
 
-// vg_heirs is the slot whose memory the children of a fork keep, of the usage page at vg_heirs_path.
+// vg_heirs is the slot whose memory the children of a fork keep.
 static struct {
 	_Atomic int pid; // process with the slot; 0 after the first fork
 	uint32_t slot;
+	const char *path; // of the usage page, in memory that a child may not have
 } vg_heirs;
-
-VG_LARGE static char vg_heirs_path[PATH_MAX];
 
 // vg_heirs_lock takes the lock that children inherit. Only the mapping of the file's start holds the
 // lock, and execve() removes the mapping.
@@ -370,7 +367,7 @@ static void vg_heirs_lock(void)
 
 	if (!atomic_compare_exchange_strong(&vg_heirs.pid, &own, 0))
 		return;
-	fd = open(vg_heirs_path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	fd = open(vg_heirs.path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	lock = vg_heir_range(vg_heirs.slot);
 	if (fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0)
 		(void)mmap(NULL, 1, PROT_READ, MAP_SHARED, fd, 0);
@@ -439,7 +436,7 @@ int vg_slot_take(struct vg_pages *pages, struct vg_error *error)
 	vg_slot_sign(pages, (uint32_t)slot);
 	pages->slot = slot;
 	vg_heirs.slot = (uint32_t)slot;
-	vg_text_join(vg_heirs_path, sizeof vg_heirs_path, pages->usage_path, "");
+	vg_heirs.path = pages->usage_path;
 	atomic_store(&vg_heirs.pid, getpid());
 	return 0;
 }
