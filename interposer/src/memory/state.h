@@ -92,14 +92,21 @@ struct vg_correction {
 };
 
 struct vg_state {
-	_Atomic uint32_t ready;
+	// The large fields are first. Each start touches one page of the fields from `ready` on. The kernel
+	// normally places a mapping below an earlier mapping, so that this page shares a page table.
+	struct vg_pool pools[vg_max_pools];
+	_Atomic uint32_t pool_lives[vg_max_pools];  // number of pools that have used each record
+	// by hash of the handle: the record that was last found
+	_Atomic uint32_t pool_hints[vg_pool_hints];
+	struct vg_answer answers[VG_MAX_DEVICES]; // by index, see cu_info.c
+	_Atomic uint64_t uses[1 << vg_uses_bits]; // recently used code, see use.h
+	struct vg_table table;
+	_Alignas(4096) _Atomic uint32_t ready;
 	struct vg_mutex init; // held while the pages are opened and the slot is taken
 	_Atomic uint64_t place;        // place of the last launch (place.c)
 	_Atomic uint64_t stream_place; // place of the last launch on a created stream
 	_Atomic(struct vg_meter *) meters[VG_MAX_DEVICES]; // by index, created at the first use
-	struct vg_pages pages;
-	_Atomic uint64_t answered_ns;             // time of the newest of `answers`
-	struct vg_answer answers[VG_MAX_DEVICES]; // by index, see cu_info.c
+	_Atomic uint64_t answered_ns; // time of the newest of `answers`
 	// by CUdevice: index on the pages plus one, or 0 for a GPU that is not on the pages
 	uint32_t devices[vg_max_ordinals];
 	// by index: bytes of empty granules that stay charged, see granule.h
@@ -135,14 +142,11 @@ struct vg_state {
 	_Atomic uint32_t doubtful;
 	struct vg_mutex correction_mutex;
 	struct vg_correction corrections[VG_MAX_DEVICES]; // guarded by correction_mutex
-	// The large fields are last. Each start of a process touches the pages of the fields above.
-	_Atomic uint64_t uses[1 << vg_uses_bits]; // recently used code, see use.h
-	struct vg_table table;
-	struct vg_pool pools[vg_max_pools];
-	_Atomic uint32_t pool_lives[vg_max_pools];  // number of pools that have used each record
-	// by hash of the handle: the record that was last found
-	_Atomic uint32_t pool_hints[vg_pool_hints];
+	struct vg_pages pages; // last, because most of its path is unused
 };
+
+_Static_assert(offsetof(struct vg_state, pages.usage_path) + 64 <= offsetof(struct vg_state, ready) + 4096,
+	       "the page that each start touches");
 
 // vg_state_new returns this process's state, and creates the state at the first call. vg_state_new
 // returns NULL on failure.

@@ -50,9 +50,9 @@ struct vg_pages {
 	struct vg_mutex look;
 	uint64_t looked[VG_MAX_DEVICES];
 	uint64_t own_then[VG_MAX_DEVICES];
-	char usage_path[PATH_MAX];
 	uint64_t usage_inode;
 	uint64_t usage_device;
+	char usage_path[PATH_MAX]; // last: see state.h
 };
 
 // vg_pages_dir returns the directory with the container's pages. If the fixed directory contains a
