@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "check.h"
 #include "load/loader.h"
 
@@ -21,19 +22,24 @@ static void *opened(const char *path)
 	return library;
 }
 
+static void *found(const struct vg_exports *exports, const char *name)
+{
+	return vg_loader_find_export(exports, name, vg_text_hash(name));
+}
+
 static void test_readable(const char *path)
 {
 	void *library = opened(path);
 	struct vg_exports exports;
 
 	CHECK_EQUAL(vg_loader_read_exports(&exports, &loader, library), 0);
-	CHECK(vg_loader_find_export(&exports, "exported_function"));
-	CHECK(vg_loader_find_export(&exports, "exported_function") == loader.symbol(library, "exported_function"));
-	CHECK(!vg_loader_find_export(&exports, "exported_resolved")); // resolved by a function
-	CHECK(!vg_loader_find_export(&exports, "exported_data"));
-	CHECK(!vg_loader_find_export(&exports, "exported"));
-	CHECK(!vg_loader_find_export(&exports, ""));
-	CHECK(!vg_loader_find_export(&exports, "getppid")); // exported by a dependency
+	CHECK(found(&exports, "exported_function"));
+	CHECK(found(&exports, "exported_function") == loader.symbol(library, "exported_function"));
+	CHECK(!found(&exports, "exported_resolved")); // resolved by a function
+	CHECK(!found(&exports, "exported_data"));
+	CHECK(!found(&exports, "exported"));
+	CHECK(!found(&exports, ""));
+	CHECK(!found(&exports, "getppid")); // exported by a dependency
 	CHECK(loader.symbol(library, "getppid"));
 }
 

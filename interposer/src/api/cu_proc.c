@@ -124,13 +124,14 @@ static const uint16_t vg_symbol_versions[] = {VG_SYMBOL_VERSIONS};
 enum { vg_symbol_place_count = sizeof vg_symbol_places / sizeof *vg_symbol_places };
 _Static_assert((vg_symbol_place_count & (vg_symbol_place_count - 1)) == 0, "a hash is cut to the places");
 
-// vg_versions returns the symbols that are versions of `name`. A version is the same name, followed
-// by a version, a suffix for per-thread streams, or both. VG_SYMBOL_COUNT ends the list.
-static const uint16_t *vg_versions(const char *name)
+// vg_versions returns the symbols that are versions of `name`, whose vg_text_hash is `hash`. A version
+// is the same name, followed by a version, a suffix for per-thread streams, or both. VG_SYMBOL_COUNT
+// ends the list.
+static const uint16_t *vg_versions(const char *name, uint32_t hash)
 {
 	size_t length = strlen(name);
 
-	for (uint32_t at = vg_text_hash(name);; at++) {
+	for (uint32_t at = hash;; at++) {
 		uint16_t there = vg_symbol_places[at % vg_symbol_place_count];
 		const uint16_t *list = vg_symbol_versions + there;
 
@@ -145,10 +146,16 @@ static const uint16_t *vg_versions(const char *name)
 // vg_exported_as returns VG_SYMBOL_COUNT if the driver exports no version there.
 static uint32_t vg_exported_as(const char *name, vg_function real)
 {
-	const uint16_t *version = vg_versions(name);
+	uint32_t hash = vg_text_hash(name);
+	const uint16_t *version = vg_versions(name, hash);
+	size_t length = strlen(name);
 
-	while (*version != VG_SYMBOL_COUNT && vg_real_lookup(*version) != real)
-		version++;
+	for (; *version != VG_SYMBOL_COUNT; version++) {
+		const char *suffix = vg_real_name(*version) + length;
+
+		if (vg_real_lookup_hashed(*version, vg_text_hash_more(hash, suffix)) == real)
+			break;
+	}
 	return *version;
 }
 
@@ -164,7 +171,7 @@ static vg_function vg_own_of(uint32_t symbol)
 // because no limit would apply to these functions.
 static bool vg_is_guarded(const char *name)
 {
-	const uint16_t *version = vg_versions(name);
+	const uint16_t *version = vg_versions(name, vg_text_hash(name));
 
 	while (*version != VG_SYMBOL_COUNT && !vg_own_positions[*version])
 		version++;

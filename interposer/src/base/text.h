@@ -16,14 +16,18 @@ static inline bool vg_text_is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-// vg_text_hash returns the GNU hash of a name, which ELF files use.
+// vg_text_hash returns the GNU hash of a name, which ELF files use. vg_text_hash_more returns the hash
+// of a name with this hash, followed by `more`.
+static inline uint32_t vg_text_hash_more(uint32_t hash, const char *more)
+{
+	for (; *more; more++)
+		hash = hash * 33 + (unsigned char)*more;
+	return hash;
+}
+
 static inline uint32_t vg_text_hash(const char *name)
 {
-	uint32_t hash = 5381;
-
-	for (; *name; name++)
-		hash = hash * 33 + (unsigned char)*name;
-	return hash;
+	return vg_text_hash_more(5381, name);
 }
 
 // vg_text_append appends text to a string of length `at` in a buffer of `size` bytes, and returns

@@ -88,7 +88,7 @@ int vg_loader_object_paths(const struct dl_phdr_info *info, struct vg_object_pat
 	return 0;
 }
 
-static const ElfW(Sym) *vg_exports_symbol(const struct vg_exports *exports, const char *name)
+static const ElfW(Sym) *vg_exports_symbol(const struct vg_exports *exports, const char *name, uint32_t hash)
 {
 	const uint32_t *table = exports->hash;
 	const ElfW(Sym) *symbols = exports->symbols;
@@ -97,7 +97,6 @@ static const ElfW(Sym) *vg_exports_symbol(const struct vg_exports *exports, cons
 	uint32_t words = table[2];
 	const uint32_t *bucket = table + 4 + words * (sizeof(ElfW(Addr)) / 4);
 	const uint32_t *chain = bucket + buckets;
-	uint32_t hash = vg_text_hash(name);
 
 	if (buckets == 0 || bucket[hash % buckets] < first)
 		return NULL;
@@ -114,7 +113,7 @@ static const ElfW(Sym) *vg_exports_symbol(const struct vg_exports *exports, cons
 
 static void *vg_object_symbol(const struct vg_object *object, const char *name)
 {
-	const ElfW(Sym) *symbol = vg_exports_symbol(&object->exports, name);
+	const ElfW(Sym) *symbol = vg_exports_symbol(&object->exports, name, vg_text_hash(name));
 
 	return symbol ? (void *)(object->exports.base + symbol->st_value) : NULL;
 }
@@ -131,9 +130,9 @@ int vg_loader_read_exports(struct vg_exports *exports, const struct vg_loader *l
 	return 0;
 }
 
-void *vg_loader_find_export(const struct vg_exports *exports, const char *name)
+void *vg_loader_find_export(const struct vg_exports *exports, const char *name, uint32_t hash)
 {
-	const ElfW(Sym) *symbol = vg_exports_symbol(exports, name);
+	const ElfW(Sym) *symbol = vg_exports_symbol(exports, name, hash);
 
 	if (!symbol || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC)
 		return NULL;
@@ -180,7 +179,7 @@ static int vg_search_object(struct dl_phdr_info *info, size_t size, void *contex
 	if (!search->info)
 		search->info = vg_object_symbol(&object, "dlinfo");
 	if (is_libc && !search->clock)
-		search->clock = vg_loader_find_export(&object.exports, "clock_gettime");
+		search->clock = vg_loader_find_export(&object.exports, "clock_gettime", vg_text_hash("clock_gettime"));
 	if (is_libc)
 		search->kept = vg_is_of(&object, "dlopen", search->open[0]) &&
 			       vg_is_of(&object, "dlsym", search->symbol[0]);

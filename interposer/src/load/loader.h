@@ -34,9 +34,10 @@ struct vg_exports {
 // vg_loader_read_exports returns -1, and the caller must query the loader.
 int vg_loader_read_exports(struct vg_exports *exports, const struct vg_loader *loader, void *handle);
 
-// vg_loader_find_export returns the address of a function. vg_loader_find_export returns NULL if
-// the library does not have the function, or if the loader must resolve the function.
-void *vg_loader_find_export(const struct vg_exports *exports, const char *name);
+// vg_loader_find_export returns the address of a function, whose name has this vg_text_hash.
+// vg_loader_find_export returns NULL if the library does not have the function, or if the loader must
+// resolve the function.
+void *vg_loader_find_export(const struct vg_exports *exports, const char *name, uint32_t hash);
 
 // vg_object_paths are the run paths of a loaded object. `rpath` or `runpath` is NULL if the object
 // does not have that path.

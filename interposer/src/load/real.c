@@ -8,6 +8,7 @@
 
 #include "base/large.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "capture_count.h"
 #include "finder.h"
 #include "loader.h"
@@ -81,7 +82,7 @@ static const struct vg_exports *vg_real_exports(const struct vg_loader *loader, 
 	return seen == readable ? &exports : NULL;
 }
 
-vg_function vg_real_lookup(uint32_t index)
+vg_function vg_real_lookup_hashed(uint32_t index, uint32_t hash)
 {
 	vg_function function = atomic_load_explicit(&vg_real_functions[index], memory_order_acquire);
 	const struct vg_exports *exports;
@@ -95,7 +96,7 @@ vg_function vg_real_lookup(uint32_t index)
 	if (!library || vg_loader_get(&loader))
 		return NULL;
 	exports = vg_real_exports(&loader, library);
-	symbol = exports ? vg_loader_find_export(exports, vg_real_name(index)) : NULL;
+	symbol = exports ? vg_loader_find_export(exports, vg_real_name(index), hash) : NULL;
 	if (!symbol)
 		symbol = loader.symbol(library, vg_real_name(index));
 	if (!symbol)
@@ -103,6 +104,13 @@ vg_function vg_real_lookup(uint32_t index)
 	memcpy(&function, &symbol, sizeof function);
 	atomic_store_explicit(&vg_real_functions[index], function, memory_order_release);
 	return function;
+}
+
+vg_function vg_real_lookup(uint32_t index)
+{
+	vg_function function = atomic_load_explicit(&vg_real_functions[index], memory_order_acquire);
+
+	return function ? function : vg_real_lookup_hashed(index, vg_text_hash(vg_real_name(index)));
 }
 
 static int vg_no_library(void)

@@ -29,8 +29,9 @@ const char *vg_real_name(uint32_t index);
 void *vg_real_library(void);
 
 // vg_real_lookup returns the real function with this index, or NULL if the library or the function
-// does not exist.
+// does not exist. vg_real_lookup_hashed is vg_real_lookup for a name with this vg_text_hash.
 vg_function vg_real_lookup(uint32_t index);
+vg_function vg_real_lookup_hashed(uint32_t index, uint32_t hash);
 
 // vg_real returns the real function with this index, and never NULL. For a missing function,
 // vg_real returns a function that takes any arguments and returns an error.
