@@ -86,7 +86,7 @@ func (o *options) span() span { return span{o.warmup, o.duration} }
 // immediately.
 func (o *options) reference() span {
 	s := o.span()
-	return span{min(s.warmup, time.Second) / 2, min(s.measure, 3*time.Second)}
+	return span{min(s.warmup, time.Second) / 2, max(shortest, min(s.measure, 3*time.Second)/2)}
 }
 
 // selection returns the points that the options select.

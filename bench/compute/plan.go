@@ -227,6 +227,10 @@ type span struct{ warmup, measure time.Duration }
 // percentile is the fifth longest of 500 samples, which varies by a tenth of a millisecond.
 func (s span) ofTail() span { return span{s.warmup, 4 * s.measure} }
 
+// leastTogether is the shortest measurement of concurrent loads. Their launches do not run in a fixed
+// cycle. A launch of 20 ms, the longest of these loads, is half a point of this time.
+const leastTogether = 4 * time.Second
+
 // of lengthens the measurement to whole cycles of the longest launches. At a limit of 10 %, a graph
 // of 4 s runs once in 40 s. Any 10 s then contain 0 % or 40 %, even if the limit holds exactly. The
 // warm-up covers the first cycles. Each process gets one launch at once, because the length of a
@@ -237,6 +241,9 @@ func (s span) of(loads []load) span {
 		cycle = max(cycle, l.cycle())
 	}
 	s.warmup = max(s.warmup, firstCycles*cycle)
+	if len(loads) > 1 {
+		s.measure = max(s.measure, leastTogether)
+	}
 	if cycle > s.measure/manyCycles {
 		s.measure = (s.measure + cycle - 1) / cycle * cycle
 	}

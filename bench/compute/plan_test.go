@@ -105,6 +105,11 @@ func TestSpan(t *testing.T) {
 			{kernelUS: 200000, pattern: graph, limit: 50}}, 16 * time.Second, 24 * time.Second},
 		{"no limit", []load{{kernelUS: 200000, pattern: graph}}, 12 * time.Second, 12 * time.Second},
 	}
+	two := span{time.Second, 2 * time.Second}
+	pair := []load{{kernelUS: 200, pattern: allPatterns[0], limit: 30}, {kernelUS: 20000, pattern: allPatterns[0], limit: 50}}
+	if got, want := two.of(pair).measure, leastTogether; got != want {
+		t.Errorf("side by side: %v, want %v", got, want)
+	}
 	for _, test := range tests {
 		want := span{max(ten.warmup, test.begin), test.want}
 		if got := ten.of(test.loads); got != want {
