@@ -263,8 +263,8 @@ func (s *Supervisor) retire(ctx context.Context) {
 		}
 		if err != nil {
 			s.Log.Warn("failed to stop an MPS control daemon that is no longer needed", "error", err)
+			loop.Sleep(ctx, lookEvery)
 		}
-		loop.Sleep(ctx, lookEvery)
 	}
 }
 

@@ -284,10 +284,5 @@ func TestMPS(t *testing.T) {
 // configuration.
 func testMPSEnds(t *testing.T) {
 	signal(t, mpsDaemon(t), 0)
-	if _, err := bed.SetConfig(t.Context(), "", patience); err != nil {
-		t.Fatal(err)
-	}
-	eventually.Holds(t, patience, "the daemon has ended", func() bool {
-		return len(nodeProcesses(t, func(_, command string) bool { return strings.Contains(command, "nvidia-cuda-mps") })) == 0
-	})
+	endMPS(t)
 }
