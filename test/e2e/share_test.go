@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nri-vgpu/nri-vgpu/gpusim/oracle"
+	"github.com/nri-vgpu/nri-vgpu/internal/kube/choice"
 	"github.com/nri-vgpu/nri-vgpu/test/eventually"
 	"github.com/nri-vgpu/nri-vgpu/test/testbed"
 )
@@ -203,4 +204,29 @@ func TestSharesHoldWhileTheAgentIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually.Holds(t, patience, "the pod that is alone again borrows the other pod's time", borrows)
+}
+
+// TestPodsChooseTheirMaximum checks the annotations by which a pod borrows idle time, on a node that lets
+// pods choose. One pod has a maximum, and a pod on the other GPU has none.
+func TestPodsChooseTheirMaximum(t *testing.T) {
+	setConfig(t, func(config string) string {
+		return strings.Replace(config, "\npods_may_choose = false", "\npods_may_choose = true", 1)
+	})
+	with := func(name, gpu string, annotations map[string]string) *corev1.Pod {
+		pod := spinner(name, "2000", 20)
+		annotations[choice.UseUUID] = gpu
+		pod.Annotations = annotations
+		create(t, pod)
+		return works(t, name)
+	}
+	bounded := with("bounded", bed.UUIDs[0], map[string]string{"gpu-compute-limit." + testbed.Cores: "50"})
+	greedy := with("greedy", bed.UUIDs[1], map[string]string{"nri-vgpu.io/compute-policy": "share"})
+	var had []float64
+	eventually.Holds(t, patience, "both pods borrow up to their maximum", func() bool {
+		had = shares(t, []*corev1.Pod{bounded, greedy}, func() { time.Sleep(2 * time.Second) })
+		return had[0] > 50-shareUnder && had[1] > 80
+	})
+	if had[0] > 50+shareOver {
+		t.Errorf("the pod with a maximum of 50 %% had %.1f %%", had[0])
+	}
 }
