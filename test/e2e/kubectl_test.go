@@ -50,19 +50,20 @@ func prints(t *testing.T, args []string, wants ...string) {
 func printsWith(t *testing.T, args []string, succeeds bool, wants ...string) {
 	t.Helper()
 	if err := eventually.Check(t.Context(), patience, func() error {
-		output, err := bed.KubectlVgpu(t.Context(), args...)
+		output, failure := bed.KubectlVgpu(t.Context(), args...)
+		printed := fmt.Sprintf("$ kubectl vgpu %s\n%s%v", strings.Join(args, " "), output, failure)
 		for _, want := range wants {
 			if !strings.Contains(squeezed(output), want) {
-				return fmt.Errorf("%q is missing: %v:\n%s", want, err, output)
+				return fmt.Errorf("%q is missing:\n%s", want, printed)
 			}
 		}
-		if (err == nil) != succeeds {
-			return fmt.Errorf("it succeeds: %t, want %t: %v:\n%s", err == nil, succeeds, err, output)
+		if (failure == nil) != succeeds {
+			return fmt.Errorf("the command succeeds: %t, want %t:\n%s", failure == nil, succeeds, printed)
 		}
-		t.Logf("$ kubectl vgpu %s\n%s%v", strings.Join(args, " "), output, err)
+		t.Log(printed)
 		return nil
 	}); err != nil {
-		t.Errorf("kubectl vgpu %v, within %v: %v", args, patience, err)
+		t.Errorf("within %v: %v", patience, err)
 	}
 }
 
