@@ -19,7 +19,7 @@
 #endif
 
 	.macro VG_DATA name, bytes
-	.section .bss.large, "aw", @nobits
+	.section .vg.large, "aw", @progbits
 	.balign 16
 	.globl \name
 	.type \name, @object
