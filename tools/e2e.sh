@@ -77,17 +77,18 @@ alone=TestSharesHoldWhileTheAgentIsKilled
 
 # slow lists the approximate durations of the long tests in seconds. Other tests count
 # as 5 s.
-slow='TestFit 157 TestPrometheus 85 TestHAMisExamples 73 TestClosedWhileTheAPIServerIsAway 69 TestMPS 58
+slow='TestFit 157 TestPrometheus 85 TestHAMisExamples 84 TestClosedWhileTheAPIServerIsAway 69 TestMPS 58
 TestAgentGone 36 TestClosedWhenItBreaksInARequest 34 TestReadmes 30 TestGraphicsAreDetectedAndStopped 27
 TestHangingDriver 26 TestQuotaCountsAllGPUs 24 TestResizeSurvivesKills 22
 TestWhoGoesAroundIsDetectedAndStopped 22 TestKnobs 21 TestInjectionMethods 19
 TestPodThatFitsNoGPUIsEvicted 18 TestResize 17 TestClosedWithTheStateFull 16
 TestClosedAtBootWithTheAgentLate 15 TestClosedWhenContainerdRestartsWithManyPods 15 TestGPULostAndBack 15
-TestReleaseIsNotMissed 15 TestRequiredPlugin 15 TestDialectsShareOneLedger 13
-TestKubeletAndPrometheusBesideAFlood 13 TestClosedWhileTheGuardHangs 12 TestMPSUnderTheDriversRoot 12
-TestPools 12 TestTimeSlicingsExample 12 TestClosedWhileTheAgentHangs 11 TestKubectlVgpu 11
-TestLeasesDelayNoOtherContainer 11 TestPodsDeletedWhileCreated 11 TestATenantDoesNotFillTheNodesRun 10
-TestVolcanosWishes 10 TestClosedWithTheStateCorrupted 9 TestFilesThatAreTakenAwayAreDetected 9'
+TestReleaseIsNotMissed 15 TestRequiredPlugin 15 TestExclusiveProcessMode 14 TestDialectsShareOneLedger 13
+TestKubeletAndPrometheusBesideAFlood 13 TestPools 13 TestClosedWhileTheGuardHangs 12
+TestMPSUnderTheDriversRoot 12 TestTimeSlicingsExample 12 TestClosedWhileTheAgentHangs 11
+TestKubectlVgpu 11 TestLeasesDelayNoOtherContainer 11 TestPodsDeletedWhileCreated 11
+TestPodsChooseTheirMaximum 10 TestATenantDoesNotFillTheNodesRun 10 TestVolcanosWishes 10
+TestClosedWithTheStateCorrupted 9 TestFilesThatAreTakenAwayAreDetected 9'
 
 # tests_of PART: prints a pattern that matches the part's tests. tests_of assigns each
 # test, the longest first, to the part with the shortest total duration.
