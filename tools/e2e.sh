@@ -110,7 +110,8 @@ build/bin/localcluster build
 build test/cluster
 run cluster test/cluster -test.run '^TestDownLeavesNothing$' &
 echo "e2e: building the tests"
-build test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/e2e/beside test/e2e/mig test/e2e/view test/volcano test/scheduling
+build test/chaos test/e2e test/e2e/nodestatus test/e2e/helm test/e2e/beside test/e2e/mig test/e2e/tutorial test/e2e/view test/volcano \
+  test/scheduling
 wait
 # The longest parts start first. The tests of Helm also build other releases, which keeps both
 # processors busy.
@@ -128,6 +129,7 @@ start node test/cluster -test.skip '^TestDownLeavesNothing$'
 start view test/e2e/view
 start beside test/e2e/beside
 start mig test/e2e/mig
+start tutorial test/e2e/tutorial
 wait
 # Chaos compares the starts of containers beside hostile and beside harmless tenants. Other nodes
 # would disturb the comparison, because their load varies.
