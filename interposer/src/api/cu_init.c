@@ -91,8 +91,12 @@ static CUresult vg_prepare(struct vg_state *state, const char *dir)
 static CUresult vg_start_driver(const struct vg_state *state, unsigned flags, struct vg_found *found)
 {
 	struct vg_error error = {""};
-	CUresult result = VG_CALL(cuInit, flags);
+	CUresult result;
 
+	// cuInit takes long, so that the code of cuGetProcAddress is then no longer in the processor's
+	// caches.
+	vg_cu_proc_check();
+	result = VG_CALL(cuInit, flags);
 	if (!result)
 		result = vg_match_devices(&state->pages, found);
 	if (result)
@@ -101,7 +105,6 @@ static CUresult vg_start_driver(const struct vg_state *state, unsigned flags, st
 		(void)vg_refuse_init(&error);
 		return CUDA_ERROR_MPS_CONNECTION_FAILED;
 	}
-	vg_cu_proc_check();
 	found->lazy = vg_loads_lazily();
 	return CUDA_SUCCESS;
 }

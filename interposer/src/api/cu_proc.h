@@ -4,7 +4,7 @@
 #define VG_CU_PROC_H
 
 // vg_cu_proc_check logs once if this driver's cuGetProcAddress and dlsym disagree. vg_cu_proc_check
-// is called after cuInit has succeeded.
+// may be called before cuInit, as programs call cuGetProcAddress.
 void vg_cu_proc_check(void);
 
 #endif
