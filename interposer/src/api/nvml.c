@@ -9,7 +9,6 @@
 
 #include "nvml.h"
 #include "base/error.h"
-#include "base/large.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/number.h"
@@ -45,7 +44,7 @@ const char *vg_nvmlErrorString(int result);
 struct vg_pages *vg_nvml_pages(void)
 {
 	static struct vg_mutex mutex = VG_MUTEX(VG_RANK_NVML);
-	VG_LARGE static struct vg_pages pages;
+	static struct vg_pages pages;
 	static _Atomic int opened;
 	const char *dir = vg_pages_dir();
 	struct vg_error error = {""};

@@ -19,7 +19,7 @@
 #endif
 
 	.macro VG_DATA name, bytes
-	.section .vg.large, "aw", @progbits
+	.section .bss.large, "aw", @nobits
 	.balign 16
 	.globl \name
 	.type \name, @object

@@ -5,9 +5,8 @@
 #ifndef VG_LARGE_H
 #define VG_LARGE_H
 
-// VG_LARGE puts a zeroed variable into the file, before the data that relocations change (large.ld).
-// The other zeroed variables then share a page with that data. The start of a process touches no other
-// page, and the loader maps no further memory.
-#define VG_LARGE __attribute__((section(".vg.large")))
+// VG_LARGE puts a zeroed variable behind all other zeroed variables. The small variables then share
+// a page that relocations change anyway, so that the start of a process touches no other page.
+#define VG_LARGE __attribute__((section(".bss.large")))
 
 #endif
