@@ -92,16 +92,7 @@ struct vg_correction {
 };
 
 struct vg_state {
-	// The large fields are first. Each start touches one page of the fields from `ready` on. The kernel
-	// normally places a mapping below an earlier mapping, so that this page shares a page table.
-	struct vg_pool pools[vg_max_pools];
-	_Atomic uint32_t pool_lives[vg_max_pools];  // number of pools that have used each record
-	// by hash of the handle: the record that was last found
-	_Atomic uint32_t pool_hints[vg_pool_hints];
-	struct vg_answer answers[VG_MAX_DEVICES]; // by index, see cu_info.c
-	_Atomic uint64_t uses[1 << vg_uses_bits]; // recently used code, see use.h
-	struct vg_table table;
-	_Alignas(4096) _Atomic uint32_t ready;
+	_Atomic uint32_t ready;
 	struct vg_mutex init; // held while the pages are opened and the slot is taken
 	_Atomic uint64_t place;        // place of the last launch (place.c)
 	_Atomic uint64_t stream_place; // place of the last launch on a created stream
@@ -142,11 +133,19 @@ struct vg_state {
 	_Atomic uint32_t doubtful;
 	struct vg_mutex correction_mutex;
 	struct vg_correction corrections[VG_MAX_DEVICES]; // guarded by correction_mutex
-	struct vg_pages pages; // last, because most of its path is unused
+	// The large fields are last, and the first of them is the path in `pages`. Each start touches only
+	// the page of the fields above.
+	struct vg_pages pages;
+	struct vg_answer answers[VG_MAX_DEVICES]; // by index, see cu_info.c
+	_Atomic uint64_t uses[1 << vg_uses_bits]; // recently used code, see use.h
+	struct vg_table table;
+	struct vg_pool pools[vg_max_pools];
+	_Atomic uint32_t pool_lives[vg_max_pools];  // number of pools that have used each record
+	// by hash of the handle: the record that was last found
+	_Atomic uint32_t pool_hints[vg_pool_hints];
 };
 
-_Static_assert(offsetof(struct vg_state, pages.usage_path) + 64 <= offsetof(struct vg_state, ready) + 4096,
-	       "the page that each start touches");
+_Static_assert(offsetof(struct vg_state, pages.usage_path) + 64 <= 4096, "the page that each start touches");
 
 // vg_state_new returns this process's state, and creates the state at the first call. vg_state_new
 // returns NULL on failure.
