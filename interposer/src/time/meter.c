@@ -386,6 +386,8 @@ uint64_t vg_meter_overdue(const struct vg_meter *meter)
 {
 	uint64_t first = UINT64_MAX;
 
+	if (meter->pieces >= vg_many_pieces)
+		return UINT64_MAX; // a probe could wait for room in the queue
 	VG_EACH_STREAM(stream, meter)
 		if (stream->tail != stream->head)
 			first = vg_min(first, stream->idle_at + vg_probe_ns);
