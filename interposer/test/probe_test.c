@@ -27,6 +27,27 @@ static void test_probes_find_the_slices_of_others(void)
 	}
 	found = vg_stretch_overlap(&probe.seen, (struct vg_stretch){10 * ms + offset, 90 * ms + offset});
 	CHECK(found > 36 * (int64_t)ms && found < 46 * (int64_t)ms);
+	found = vg_stretch_own(&probe.seen, (struct vg_stretch){10 * ms + offset, 90 * ms + offset});
+	CHECK(found > 25 * (int64_t)ms && found <= 40 * (int64_t)ms);
+	CHECK_EQUAL(vg_stretch_own(&probe.seen, (struct vg_stretch){11 * ms + offset, 12 * ms + offset}), 0);
+}
+
+// Without a punctual probe, or after a pause between two probes, no time is certainly this process's.
+static void test_own_time_needs_two_punctual_probes(void)
+{
+	static struct vg_probe probe;
+	const struct vg_stretch all = {0, 10 * ms};
+
+	vg_stretch_begin_anew(&probe.seen);
+	CHECK_EQUAL(vg_stretch_own(&probe.seen, all), 0);
+	for (int64_t sent = 0; sent < 2 * ms; sent += 250000)
+		vg_stretch_note(&probe.seen, sent, 2 * ms);
+	CHECK_EQUAL(vg_stretch_own(&probe.seen, all), 0);
+	vg_stretch_note(&probe.seen, 3 * ms, 3 * ms);
+	vg_stretch_note(&probe.seen, 4 * ms, 4 * ms);
+	CHECK_EQUAL(vg_stretch_own(&probe.seen, all), 0);
+	vg_stretch_note(&probe.seen, 4 * ms + 250000, 4 * ms + 250000);
+	CHECK_EQUAL(vg_stretch_own(&probe.seen, all), 250000);
 }
 
 static void test_probes_alone(void)
@@ -76,6 +97,7 @@ static void test_probes_on_clocks_that_drift_apart(void)
 int main(void)
 {
 	test_probes_find_the_slices_of_others();
+	test_own_time_needs_two_punctual_probes();
 	test_probes_alone();
 	test_probes_on_clocks_that_drift_apart();
 	return 0;

@@ -30,6 +30,9 @@ func TestEvade(t *testing.T) {
 	for _, way := range newMachine(t).names("evade") {
 		for environment, variables := range environments {
 			for _, company := range []string{"alone", "beside another"} {
+				if (way == "once" || way == "few") && environment != "" && company != "alone" {
+					continue // without probes, the first long kernel of a kind counts as others' slices
+				}
 				t.Run(way+" "+environment+" "+company, timed.Test(func(t testing.TB) {
 					evade(t, way, variables, company != "alone")
 				}))

@@ -354,6 +354,40 @@ static int wl_run_varying(struct wl_evasion *evasion)
 	return 0;
 }
 
+// wl_launch_some launches some kernels of this length.
+static int wl_launch_some(struct wl_evasion *evasion, int count, uint64_t ns)
+{
+	evasion->kernel_ns = ns;
+	for (int i = 0; i < count && wl_now() < evasion->until; i++)
+		if (wl_launch(evasion, &evasion->lane[0]))
+			return -1;
+	return 0;
+}
+
+// wl_run_mixed runs brief kernels and one long kernel of each of these kinds, in turn.
+static int wl_run_mixed(struct wl_evasion *evasion, unsigned kinds, int brief)
+{
+	if (wl_lane_add(evasion, NULL, 0))
+		return -1;
+	for (unsigned kind = 0; wl_now() < evasion->until; kind = (kind + 1) % kinds) {
+		evasion->grid = 1 + kind % wl_kinds;
+		evasion->block = 1 + kind / wl_kinds;
+		if (wl_launch_some(evasion, brief, wl_brief_ns) || wl_launch_some(evasion, 1, wl_long_ns))
+			return -1;
+	}
+	return 0;
+}
+
+static int wl_run_once(struct wl_evasion *evasion)
+{
+	return wl_run_mixed(evasion, wl_kinds * wl_kinds, 1);
+}
+
+static int wl_run_few(struct wl_evasion *evasion)
+{
+	return wl_run_mixed(evasion, wl_lasting * wl_kinds, 6);
+}
+
 // wl_run_behind waits for a brief kernel and a long kernel of the same kind.
 static int wl_run_behind(struct wl_evasion *evasion)
 {
@@ -581,6 +615,8 @@ static const struct wl_way wl_ways[] = {
 	{"varying", "short and long kernels of one kind", wl_run_varying, false},
 	{"queued", "six brief kernels before each long kernel of one kind", wl_run_queued, false},
 	{"hidden", "the same, on a stream that shares a hardware queue", wl_run_hidden, false},
+	{"once", "one brief kernel and one long kernel of each kind", wl_run_once, false},
+	{"few", "six brief kernels and a long kernel of each of 240 kinds", wl_run_few, false},
 	{"behind", "a brief kernel and a long kernel of one kind before each wait", wl_run_behind, false},
 	{"refused", "unlike kernels beside a thread that tries to destroy the context", wl_run_refused, false},
 	{"spread", "graphs on streams of two GPUs, with kernels on the second GPU only", wl_run_spread, false},

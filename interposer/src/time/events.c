@@ -301,10 +301,23 @@ static bool vg_segment_interval(struct vg_stream *stream, const struct vg_segmen
 	return segment->idle == 0 || *interval > segment->charged - segment->early;
 }
 
-// vg_segment_doubt marks a segment as long work if its class has become doubtful since the launch.
-static void vg_segment_doubt(struct vg_meter *meter, struct vg_segment *segment, uint64_t now)
+// vg_segment_is_longer reports whether probes show that a segment took longer than its charge. The
+// time of concurrent segments contains other work, and the time of some segments contains idle time.
+static bool vg_segment_is_longer(const struct vg_meter *meter, const struct vg_segment *segment, int64_t interval)
 {
-	if (segment->key && !segment->lengthy && vg_estimate_is_doubtful(vg_segment_class(meter, segment), now)) {
+	return !segment->many && segment->idle == 0 &&
+	       vg_probe_own(&meter->probe, segment->end, interval) >
+		       segment->charged + segment->charged / vg_varied + vg_probe_ns;
+}
+
+// vg_segment_doubt marks a segment as long work if the segment took longer than its charge. The same
+// applies if the segment's class has become doubtful since the launch.
+static void vg_segment_doubt(struct vg_meter *meter, struct vg_segment *segment, int64_t interval, uint64_t now)
+{
+	if (segment->lengthy)
+		return;
+	if ((segment->key && vg_estimate_is_doubtful(vg_segment_class(meter, segment), now)) ||
+	    vg_segment_is_longer(meter, segment, interval)) {
 		segment->lengthy = true;
 		meter->lengthy++;
 	}
@@ -322,7 +335,7 @@ static void vg_segment_read(struct vg_meter *meter, struct vg_stream *stream,
 		return;
 	}
 	vg_meter_charge_also(meter, segment, interval);
-	vg_segment_doubt(meter, segment, now);
+	vg_segment_doubt(meter, segment, interval, now);
 	fresh = segment->many ? vg_fresh_part(meter, stream, segment, segment->lead + interval) : interval;
 	took = vg_own_part(meter, segment, interval, fresh, now);
 	if (segment->key && !segment->many && !took.unpaid && !(segment->fresh && segment->idle))
@@ -372,9 +385,11 @@ void vg_events_read(struct vg_meter *meter, uint64_t now)
 	vg_capture_unrelax(mode);
 }
 
-bool vg_events_want_probes(const struct vg_meter *meter)
+uint64_t vg_events_probe_due(const struct vg_meter *meter, uint64_t now)
 {
-	return vg_meter_has_long_work(meter) && !vg_others_none(meter->pages, meter->device);
+	uint64_t due = vg_meter_has_long_work(meter) ? now : vg_meter_overdue(meter);
+
+	return due != UINT64_MAX && vg_others_none(meter->pages, meter->device) ? UINT64_MAX : due;
 }
 
 void vg_events_probe(struct vg_meter *meter, uint64_t context, uint64_t now)

@@ -7,7 +7,8 @@
 // contain other containers' slices. Long work is charged the excess, less the other containers'
 // time that probes measured and other containers were charged (others.h). Short work is charged a
 // small excess. Short work of unknown length is charged the whole excess. A large excess of known
-// short work only corrects the estimate (estimate.h).
+// short work only corrects the estimate (estimate.h), unless probes show that the work took longer.
+// Then the work counts as long work.
 
 #ifndef VG_EVENTS_H
 #define VG_EVENTS_H
@@ -17,9 +18,10 @@
 // vg_events_read processes all segments that are done.
 void vg_events_read(struct vg_meter *meter, uint64_t now);
 
-// vg_events_want_probes reports whether probes are needed to separate other containers' slices from
-// long work.
-bool vg_events_want_probes(const struct vg_meter *meter);
+// vg_events_probe_due returns the vg_now from which a waiting thread should send probes, or UINT64_MAX.
+// Probes separate other containers' slices from long work. Probes also show whether overdue work runs,
+// or other containers' slices.
+uint64_t vg_events_probe_due(const struct vg_meter *meter, uint64_t now);
 
 // vg_events_probe sends a probe from a thread whose current context is `context`.
 void vg_events_probe(struct vg_meter *meter, uint64_t context, uint64_t now);

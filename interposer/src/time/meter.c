@@ -382,6 +382,18 @@ bool vg_meter_has_long_work(const struct vg_meter *meter)
 	return meter->lengthy > 0 && meter->pieces < vg_many_pieces;
 }
 
+uint64_t vg_meter_overdue(const struct vg_meter *meter)
+{
+	uint64_t first = UINT64_MAX;
+
+	if (meter->pieces >= vg_many_pieces)
+		return UINT64_MAX; // a probe could wait for room in the queue
+	VG_EACH_STREAM(stream, meter)
+		if (stream->tail != stream->head)
+			first = vg_min(first, stream->idle_at + vg_probe_ns);
+	return first;
+}
+
 bool vg_meter_lock_in_turn(struct vg_meter *meter, uint64_t ns)
 {
 	uint32_t passes;

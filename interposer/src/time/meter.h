@@ -329,6 +329,10 @@ uint64_t vg_meter_busy_until(const struct vg_meter *meter);
 // if any, must be deducted from the work.
 bool vg_meter_has_long_work(const struct vg_meter *meter);
 
+// vg_meter_overdue returns the vg_now at which the first unfinished work is overdue, or UINT64_MAX.
+// Overdue work should have ended vg_probe_ns ago.
+uint64_t vg_meter_overdue(const struct vg_meter *meter);
+
 // vg_meter_drop_gone drops destroyed streams whose work has been measured. vg_meter_drop_gone moves
 // streams within the table.
 void vg_meter_drop_gone(struct vg_meter *meter);

@@ -98,3 +98,12 @@ int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t inter
 	*whole = probe->seen.since <= to - interval + gap && probe->seen.until >= to - gap;
 	return vg_stretch_overlap(&probe->seen, (struct vg_stretch){to - interval, to});
 }
+
+int64_t vg_probe_own(const struct vg_probe *probe, CUevent end, int64_t interval)
+{
+	int64_t to;
+
+	if (!vg_probe_elapsed(probe, end, &to))
+		return 0;
+	return vg_stretch_own(&probe->seen, (struct vg_stretch){to - interval, to});
+}

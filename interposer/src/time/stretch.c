@@ -123,16 +123,27 @@ void vg_stretch_note(struct vg_stretches *seen, int64_t sent, int64_t back)
 	seen->others[seen->count++ % vg_most_stretches] = stretch;
 }
 
-enum vg_pass vg_stretch_pass(const struct vg_stretches *seen, int64_t after, int64_t end)
+// vg_journey_last returns the probe that was sent `ago` probes before the last probe, or NULL.
+static const struct vg_journey *vg_journey_last(const struct vg_stretches *seen, uint32_t ago)
 {
 	uint32_t known = (uint32_t)vg_min(seen->journey_count, vg_most_journeys);
+
+	return ago < known ? &seen->journeys[(seen->journey_count - 1 - ago) % vg_most_journeys] : NULL;
+}
+
+static bool vg_journey_is_late(const struct vg_stretches *seen, const struct vg_journey *journey)
+{
+	return journey->back - journey->sent > seen->offset + vg_late_ns;
+}
+
+enum vg_pass vg_stretch_pass(const struct vg_stretches *seen, int64_t after, int64_t end)
+{
+	const struct vg_journey *journey;
 	uint32_t with = 0;
 
-	for (uint32_t i = 0; i < known; i++) {
-		int64_t late = seen->journeys[i].back - end;
+	for (uint32_t i = 0; (journey = vg_journey_last(seen, i)) && journey->sent > after; i++) {
+		int64_t late = journey->back - end;
 
-		if (seen->journeys[i].sent <= after)
-			continue;
 		if (late < -vg_probe_slow_ns)
 			return vg_passed;
 		with += late < vg_probe_slow_ns;
@@ -140,16 +151,33 @@ enum vg_pass vg_stretch_pass(const struct vg_stretches *seen, int64_t after, int
 	return with >= vg_aliases ? vg_pass_aliased : vg_pass_unknown;
 }
 
+// vg_stretch_both returns the length of the intersection of two stretches, in ns.
+static int64_t vg_stretch_both(struct vg_stretch one, struct vg_stretch other)
+{
+	return vg_most(vg_least(one.to, other.to) - vg_most(one.from, other.from), 0);
+}
+
+int64_t vg_stretch_own(const struct vg_stretches *seen, struct vg_stretch stretch)
+{
+	const struct vg_journey *to = vg_journey_last(seen, 0), *from;
+	int64_t sum = 0;
+
+	for (uint32_t i = 1; (from = vg_journey_last(seen, i)) && to->sent + seen->offset > stretch.from; i++) {
+		if (to->sent - from->sent <= 2 * vg_probe_ns && !vg_journey_is_late(seen, from) &&
+		    !vg_journey_is_late(seen, to))
+			sum += vg_stretch_both(stretch, (struct vg_stretch){from->sent + seen->offset,
+									    to->sent + seen->offset});
+		to = from;
+	}
+	return sum;
+}
+
 int64_t vg_stretch_overlap(const struct vg_stretches *seen, struct vg_stretch stretch)
 {
 	uint32_t known = (uint32_t)vg_min(seen->count, vg_most_stretches);
 	int64_t sum = 0;
 
-	for (uint32_t i = 0; i < known; i++) {
-		const struct vg_stretch *other = &seen->others[i];
-		int64_t both = vg_least(other->to, stretch.to) - vg_most(other->from, stretch.from);
-
-		sum += vg_most(both, 0);
-	}
+	for (uint32_t i = 0; i < known; i++)
+		sum += vg_stretch_both(seen->others[i], stretch);
 	return sum;
 }

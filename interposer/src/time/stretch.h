@@ -11,7 +11,7 @@
 
 enum {
 	vg_most_stretches = 1024, // remembered stretches of other containers' time
-	vg_most_journeys = 64,    // remembered probes
+	vg_most_journeys = 1024,  // remembered probes
 	vg_most_turns = 15,       // turns of this process of which the median is the slice
 	vg_probe_ns = 250000,     // time between two probes
 	vg_probe_gap_ns = 2000000, // time without a probe from which the state is unknown
@@ -60,6 +60,10 @@ void vg_stretch_note(struct vg_stretches *seen, int64_t sent, int64_t back);
 
 // vg_stretch_overlap returns the part of a stretch that belonged to other processes, in ns.
 int64_t vg_stretch_overlap(const struct vg_stretches *seen, struct vg_stretch stretch);
+
+// vg_stretch_own returns the part of a stretch for which this process certainly had the GPU, in ns.
+// Two successive punctual probes show that no slice of another process fits between them.
+int64_t vg_stretch_own(const struct vg_stretches *seen, struct vg_stretch stretch);
 
 // vg_stretch_pass returns whether probes that were sent after `after` passed the work that ended at
 // `end`. Only a probe that comes back before the end shows that probes do not queue behind the work

@@ -271,7 +271,7 @@ static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 	launch->came = launch->now;
 	for (;;) {
 		uint64_t wait = vg_launch_wait(launch);
-		uint64_t least;
+		uint64_t least, due;
 
 		launch->joins = wait && vg_launch_joins(launch);
 		if (wait == 0 || launch->joins)
@@ -279,10 +279,12 @@ static bool vg_launch_pass(struct vg_launch *launch, const struct vg_work *work)
 		vg_segment_close_all(launch->meter, launch->ticket->context,
 				     vg_thread_key(), launch->now);
 		wait = vg_min(wait, launch->ticket->state->pages.device_count > 1 ? vg_poll_ns : vg_bucket_look_ns);
-		if (vg_events_want_probes(launch->meter)) {
+		due = vg_events_probe_due(launch->meter, launch->now);
+		if (due <= launch->now) {
 			vg_events_probe(launch->meter, launch->ticket->context, vg_now());
-			wait = vg_min(wait, vg_probe_ns);
+			due = launch->now + vg_probe_ns;
 		}
+		wait = vg_min(wait, due - launch->now);
 		// Only one of the waiting threads checks at a time.
 		least = vg_shortest_sleep_ns * (1 + (uint64_t)atomic_fetch_add(&launch->meter->waiting, 1));
 		vg_meter_unlock(launch->meter);

@@ -73,15 +73,15 @@ static uint64_t vg_watch_pause(const struct vg_meter *meter, uint64_t now, bool 
 }
 
 // vg_watch_look sends a probe if the time since the last probe is long enough. vg_watch_look
-// returns the time until the next check, in ns, or 0 if no unfinished work is long.
+// returns the time until the next check, in ns, or 0 if no unfinished work is long or overdue.
 static uint64_t vg_watch_look(struct vg_meter *meter, uint64_t context, uint64_t *probed)
 {
 	uint64_t now = vg_now();
-	bool probes;
+	bool lengthy = vg_meter_has_long_work(meter);
+	bool probes = (lengthy || vg_meter_overdue(meter) <= now) && vg_events_probe_due(meter, now) <= now;
 
-	if (!vg_meter_has_long_work(meter))
+	if (!probes && !lengthy)
 		return 0;
-	probes = vg_events_want_probes(meter);
 	if (now - *probed >= vg_probe_ns) {
 		vg_events_read(meter, now);
 		if (probes)
