@@ -305,9 +305,9 @@ void vg_meter_blind(struct vg_meter *meter, struct vg_stream *stream);
 // vg_meter_drop_event destroys an event, unless the event is NULL.
 void vg_meter_drop_event(CUevent *event);
 
-// vg_meter_unmeasured_begin enters work of unknown length that is about to be launched. `also` is a bit
-// mask of the other GPUs that the work uses. vg_meter_settle removes the work. If this process dies meanwhile, another process charges the work
-// (vg_slots_settle).
+// vg_meter_unmeasured_begin enters work of unknown length that is about to be launched. `also` is a
+// bit mask of the other GPUs that the work uses. vg_meter_settle removes the work. If this process
+// dies meanwhile, another process charges the work (vg_slots_settle).
 void vg_meter_unmeasured_begin(struct vg_meter *meter, uint32_t also, uint64_t now);
 
 // vg_meter_lose charges a segment that will not be measured. The charge is all time from the

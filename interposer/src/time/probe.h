@@ -43,8 +43,8 @@ void vg_probe_read(struct vg_probe *probe);
 // Probes may be missing because the sending thread waited for a processor.
 int64_t vg_probe_others(const struct vg_probe *probe, CUevent end, int64_t interval, bool *whole);
 
-// vg_probe_own returns the part of the `interval` ns before the event `end` that certainly belonged to
-// this process.
+// vg_probe_own returns the part of the `interval` ns before the event `end` for which this process had
+// the GPU (vg_stretch_own).
 int64_t vg_probe_own(const struct vg_probe *probe, CUevent end, int64_t interval);
 
 // vg_probe_pass returns whether probes passed the work before the event `end` (vg_stretch_pass).

@@ -18,8 +18,8 @@ enum {
 	vg_aliases = 2, // probes that show a shared queue: one probe may be sent just before the end
 };
 
-// vg_drift_follow compares the least delay of a complete window with the least delay of the first complete
-// window since the base event.
+// vg_drift_follow compares the least delay of a complete window with the least delay of the first
+// complete window since the base event.
 static void vg_drift_follow(struct vg_stretches *seen)
 {
 	int64_t over = seen->window - seen->first;

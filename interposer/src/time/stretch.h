@@ -61,8 +61,10 @@ void vg_stretch_note(struct vg_stretches *seen, int64_t sent, int64_t back);
 // vg_stretch_overlap returns the part of a stretch that belonged to other processes, in ns.
 int64_t vg_stretch_overlap(const struct vg_stretches *seen, struct vg_stretch stretch);
 
-// vg_stretch_own returns the part of a stretch for which this process certainly had the GPU, in ns.
-// Two successive punctual probes show that no slice of another process fits between them.
+// vg_stretch_own returns the part of a stretch for which this process had the GPU, in ns: the time
+// between successive punctual probes. The result is too large if slices of other processes are shorter
+// than twice vg_probe_ns. The same applies if the card stamps events of idle streams while another
+// process has the GPU. The process is then charged too much, never too little.
 int64_t vg_stretch_own(const struct vg_stretches *seen, struct vg_stretch stretch);
 
 // vg_stretch_pass returns whether probes that were sent after `after` passed the work that ended at
